@@ -42,6 +42,13 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer in one of its epochs; only the newest epoch of a producer id may write."""
+
+    producer_id: int
+    epoch: int
+
+
 def topic_id_text(topic_id: TopicId) -> str:
     """Return the topic id in Kafka's text form; see `uuid_text`."""
     return uuid_text(topic_id)

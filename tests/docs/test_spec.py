@@ -28,7 +28,7 @@ ELSEWHERE = "proof"
 
 UNPROMISED: dict[str, str] = {
     "core/sessions/user_part.py": "limits, which docs/limits.md and core/shared_totals.py have",
-    "core/groups/consumer/heartbeat.py": "it changes when work is done, not its result",
+    "core/groups/modern/heartbeat.py": "it changes when work is done, not its result",
     "core/security/login.py": "logins are promised in docs/security.md",
     "core/security/certificate_names.py": "mutual TLS is promised in docs/security.md",
     "core/security/principal.py": "names and addresses; what they may do is in docs/security.md",

@@ -16,14 +16,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.broker.transactions.transaction_records import decode, encode
+from sharegroup.core.deadlines import Now
 from sharegroup.core.transactions.records import (
     TransactionMetadata,
     TransactionPartition,
     TransactionState,
 )
-from sharegroup.core.transactions.transactions import Now, Transactions
+from sharegroup.core.transactions.transactions import Transactions
 from sharegroup.errors import KafkaError
-from sharegroup.ids import TopicName
+from sharegroup.ids import ProducerIdAndEpoch, TopicName
 
 ID = "t"
 PARTITIONS = (TransactionPartition(TopicName("a"), 0), TransactionPartition(TopicName("a"), 1))
@@ -111,9 +112,8 @@ def init(situation: Situation, expected: Identity | None) -> Step:
 def add(situation: Situation, identity: Identity, partition: TransactionPartition) -> Step:
     record = situation.transactions.add_partitions(
         ID,
-        producer_id=identity[0],
-        epoch=identity[1],
-        partitions=(partition,),
+        ProducerIdAndEpoch(*identity),
+        (partition,),
         client_version=2,
         now=NOW,
     )
@@ -124,14 +124,13 @@ def end(situation: Situation, identity: Identity, *, is_commit: bool, version: i
     fresh, taken = fresh_id(situation, version)
     found = situation.transactions.end(
         ID,
-        producer_id=identity[0],
-        epoch=identity[1],
+        ProducerIdAndEpoch(*identity),
         is_commit=is_commit,
         client_version=version,
         fresh_producer_id=fresh,
         now=NOW,
     )
-    given = found.producer_id, found.producer_epoch
+    given = found.producer
     after = applied(situation, found.record, taken, given)
     return Step("commit" if is_commit else "abort", identity, after)
 

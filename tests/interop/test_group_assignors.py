@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.groups.consumer.assignors import ASSIGNORS, Assigned, AssignedMember
+from sharegroup.core.groups.modern.assignors import ASSIGNORS, Assigned, AssignedMember
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 from tests.support import kafka_peer
 from tests.support.java_shell import NO_COMPILER, javac, printed_by

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from sharegroup.core.groups.consumer.group import ModernGroupState
+from sharegroup.core.groups.modern.group import ModernGroupState
 from sharegroup.errors import FencedMemberEpoch, UnknownMemberId
 from sharegroup.ids import TopicIdPartition
 from tests.unit.core.modern_group_scene import GROUP, GroupScene, topic_id

@@ -18,22 +18,22 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     Records,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareGroupRecord,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.groups.share.share_groups import (
-    HeartbeatReply,
-    HeartbeatRequest,
     ShareGroupLimits,
     ShareGroups,
+    ShareHeartbeat,
     TopicMetadata,
 )
 from sharegroup.errors import FencedMemberEpoch, GroupIdNotFound, NonEmptyGroup, UnknownMemberId
@@ -57,9 +57,9 @@ subscriptions = st.lists(topic_names, min_size=1, max_size=3).map(tuple)
 
 TYPE_OF = {
     ShareGroupMemberMetadata: ShareGroupRecordType.MEMBER_METADATA,
-    ShareGroupMetadata: ShareGroupRecordType.METADATA,
-    ShareGroupTargetAssignmentMetadata: ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA,
-    ShareGroupTargetAssignmentMember: ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
+    GroupEpoch: ShareGroupRecordType.METADATA,
+    TargetAssignmentEpoch: ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA,
+    TargetAssignment: ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
     ShareGroupCurrentMemberAssignment: ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT,
     ShareGroupStatePartitionMetadata: ShareGroupRecordType.STATE_PARTITION_METADATA,
 }
@@ -82,7 +82,7 @@ def compacted(log: list[ShareGroupRecord]) -> list[ShareGroupRecord]:
     """The last record of each key, in order."""
     last: dict[tuple, tuple[int, ShareGroupRecord]] = {}
     for position, record in enumerate(log):
-        buried = isinstance(record, Tombstone)
+        buried = isinstance(record, ShareGroupTombstone)
         record_type = record.record_type if buried else TYPE_OF[type(record)]
         key = (record_type, record.group_id, getattr(record, "member_id", None))
         last[key] = (position, record)
@@ -133,7 +133,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
 
     def send(self, member_id: MemberId, epoch: int, wants: tuple | None) -> HeartbeatReply:
         """One heartbeat, as the broker serves it."""
-        request = HeartbeatRequest(GROUP, member_id, epoch, subscribed_topic_names=wants)
+        request = ShareHeartbeat(GROUP, member_id, epoch, subscribed_topic_names=wants)
         self.groups.check_heartbeat(request, limits=LIMITS)
         uninitialized = self.groups.uninitialized(request, self.topics)
         for key in uninitialized:
@@ -246,7 +246,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.append(records)
         self.epochs = (0, 0)
         self.state_epochs.clear()
-        assert all(isinstance(record, Tombstone) for record in compacted(self.log))
+        assert all(isinstance(record, ShareGroupTombstone) for record in compacted(self.log))
 
     @precondition(lambda self: self.topics)
     @rule(data=st.data())

@@ -19,7 +19,7 @@ from uuid import UUID
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.core.delivery.delivery import RecordState, StateBatch
+from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.delivery.stored.share_states import (
     Records,
     ShareSnapshot,
@@ -192,11 +192,9 @@ class ShareStateMachine(RuleBasedStateMachine):
         try:
             records = self.states.write(
                 key,
+                Delta(start_offset, complete, said),
                 state_epoch=state_epoch,
                 leader_epoch=leader_epoch,
-                start_offset=start_offset,
-                delivery_complete_count=complete,
-                batches=said,
                 wall_ms=0,
             )
         except KafkaError as error:

@@ -17,7 +17,8 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sharegroup.broker.transactions.transaction_records import decode, encode
-from sharegroup.core.groups.classic.consumer_groups import ConsumerGroups
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_groups import ClassicGroups
 from sharegroup.core.groups.classic.offsets import OpenTransaction
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.core.transactions.records import (
@@ -25,9 +26,9 @@ from sharegroup.core.transactions.records import (
     TransactionPartition,
     TransactionState,
 )
-from sharegroup.core.transactions.transactions import Now, Transactions
+from sharegroup.core.transactions.transactions import Transactions
 from sharegroup.errors import KafkaError
-from sharegroup.ids import GroupId, TopicId, TopicName
+from sharegroup.ids import GroupId, ProducerIdAndEpoch, TopicId, TopicName
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 IDS = ("a", "b", "c")
@@ -119,9 +120,8 @@ class TransactionsBesideModel(RuleBasedStateMachine):
         try:
             record = self.real.add_partitions(
                 name,
-                producer_id=identity[0],
-                epoch=identity[1],
-                partitions=(partition,),
+                ProducerIdAndEpoch(*identity),
+                (partition,),
                 client_version=version,
                 now=NOW,
             )
@@ -141,8 +141,7 @@ class TransactionsBesideModel(RuleBasedStateMachine):
         try:
             found = self.real.end(
                 name,
-                producer_id=identity[0],
-                epoch=identity[1],
+                ProducerIdAndEpoch(*identity),
                 is_commit=is_commit,
                 client_version=version,
                 fresh_producer_id=self.fresh(name, version),
@@ -161,7 +160,7 @@ class TransactionsBesideModel(RuleBasedStateMachine):
             known.outcomes.append(is_commit)
         known.open = set()
         known.prepared = is_commit
-        following = found.producer_id, found.producer_epoch
+        following = found.producer
         if following not in known.given:
             known.given.append(following)
 
@@ -212,7 +211,7 @@ class OffsetsBesideModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.log: list[tuple[str, object, object]] = []
-        self.real = ConsumerGroups(lambda _: None)
+        self.real = ClassicGroups(lambda _: None)
         self.count = 0
 
     def commit(self, partition: int) -> OffsetCommit:
@@ -238,7 +237,7 @@ class OffsetsBesideModel(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        self.real = ConsumerGroups(lambda _: None)
+        self.real = ClassicGroups(lambda _: None)
         for entry in self.log:
             apply(self.real, *entry)
 
@@ -270,7 +269,7 @@ class OffsetsBesideModel(RuleBasedStateMachine):
             assert self.real.is_unstable(GROUP, TOPIC, partition) is (partition in unstable)
 
 
-def apply(groups: ConsumerGroups, kind: str, first: object, second: object) -> None:
+def apply(groups: ClassicGroups, kind: str, first: object, second: object) -> None:
     if kind == "plain":
         assert isinstance(first, OffsetCommit)
         groups.replay(first)

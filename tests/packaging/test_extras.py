@@ -27,7 +27,6 @@ NEED_THEM = (
     "sharegroup.wire.batches.columns",
     "sharegroup.wire.batches.header_columns",
     "sharegroup.wire.batches.number_arrays",
-    "sharegroup.wire.batches.varints",
     *("sharegroup.worker.lifecycle.metrics_page", "sharegroup.worker.telemetry.prometheus"),
     "sharegroup.worker.telemetry.tracing",
 )

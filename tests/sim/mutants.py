@@ -20,7 +20,7 @@ from sharegroup.core.delivery import share_partition
 from sharegroup.core.delivery.delivery import Acquired, Delta, RecordState
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import PersistedState, StateSummary
-from sharegroup.core.groups.consumer import modern_groups, reconciliation
+from sharegroup.core.groups.modern import modern_groups, reconciliation
 from sharegroup.core.groups.share import heartbeat as share_group_heartbeat, share_groups
 from sharegroup.core.sessions.share_session import ShareSessions
 from sharegroup.protocol_enums import AcknowledgeType

@@ -23,7 +23,7 @@ from sharegroup.core.delivery.stored.share_states import (
     ShareStateRecord,
     ShareStates,
 )
-from sharegroup.core.groups.share.heartbeat import HeartbeatRequest
+from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
 from sharegroup.core.groups.share.records import Records as GroupRecords, ShareGroupRecord
 from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.core.groups.share.share_groups import ShareGroupLimits, ShareGroups
@@ -241,7 +241,7 @@ class Scene:
 
     def do_heartbeat(self, member: str, epoch: str, *names: str) -> Lines:
         """Join (0), stay or leave (-1); a subscription where names are given."""
-        request = HeartbeatRequest(
+        request = ShareHeartbeat(
             GROUP,
             MemberId(member),
             int(epoch),
@@ -311,11 +311,9 @@ class Scene:
         try:
             records = self.states.write(
                 KEY,
+                delta,
                 state_epoch=self.state_epoch,
                 leader_epoch=None,
-                start_offset=delta.start_offset,
-                delivery_complete_count=delta.delivery_complete_count,
-                batches=delta.batches,
                 wall_ms=self.now_ms,
             )
         except FencedStateEpoch:

@@ -20,15 +20,15 @@ from sharegroup.core.delivery.stored.share_states import (
 )
 from sharegroup.core.groups.share.assignor import Assignment
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareGroupRecord,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
 from sharegroup.protocol_enums import AcknowledgeType
 
@@ -104,11 +104,11 @@ def group_record_text(record: ShareGroupRecord) -> str:
     match record:
         case ShareGroupMemberMetadata():
             return f"member {record.member_id} wants {', '.join(record.subscribed_topic_names)}"
-        case ShareGroupMetadata():
+        case GroupEpoch():
             return f"group epoch {record.epoch}"
-        case ShareGroupTargetAssignmentMetadata():
+        case TargetAssignmentEpoch():
             return f"assignment of epoch {record.assignment_epoch}"
-        case ShareGroupTargetAssignmentMember():
+        case TargetAssignment():
             return f"{record.member_id} shall have {assignment_text(record.partitions)}"
         case ShareGroupCurrentMemberAssignment():
             told = assignment_text(record.partitions)
@@ -116,6 +116,6 @@ def group_record_text(record: ShareGroupRecord) -> str:
         case ShareGroupStatePartitionMetadata():
             topics = (f"{topic.name} {sorted(topic.partitions)}" for topic in record.initialized)
             return f"has a state for {', '.join(topics) or 'nothing'}"
-        case Tombstone():
+        case ShareGroupTombstone():
             what = ShareGroupRecordType(record.record_type).name
             return f"no {what}" + (f" of {record.member_id}" if record.member_id else "")

@@ -66,8 +66,12 @@ from sharegroup.spark.decision_files import (
 )
 from sharegroup.spark.letters.rows import letter_rows
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
-from sharegroup.storage.directory.clean_shutdown import read_clean_shutdown, write_clean_shutdown
-from sharegroup.storage.directory.journal import journal_content, whole_payloads
+from sharegroup.storage.directory.journal import (
+    journal_content,
+    read_clean_shutdown,
+    whole_payloads,
+    write_clean_shutdown,
+)
 from sharegroup.storage.disk.checkpoint_files import read_checkpoint, write_checkpoint
 from sharegroup.storage.disk.files import RealFiles
 from sharegroup.storage.disk.metadata_files import (
@@ -252,8 +256,8 @@ PAIRS = (
     ),
     Pair(
         "marks of journals at a clean shutdown",
-        "storage.directory.clean_shutdown:write_clean_shutdown",
-        "storage.directory.clean_shutdown:read_clean_shutdown", f"{HERE}::test_clean_shutdown",
+        "storage.directory.journal:write_clean_shutdown",
+        "storage.directory.journal:read_clean_shutdown", f"{HERE}::test_clean_shutdown",
     ),
 )  # fmt: skip
 

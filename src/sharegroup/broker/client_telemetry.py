@@ -164,6 +164,7 @@ class ClientTelemetry:
     ) -> Steps[None]:
         """Read the metrics of an accepted push in steps, and store their values."""
         # Imported at first use, like the instances.
+        from sharegroup.core.client_telemetry.pushed_values import silent_from_ms
         from sharegroup.wire.batches.compression import decompress
         from sharegroup.wire.otlp_metrics import read_metrics
 
@@ -175,14 +176,14 @@ class ClientTelemetry:
         self.values.dropped_count += metrics.skipped_count
         client, now_ms = self._identity(sender, instance_id), self._clock.now_ms()
         self.values.expire(now_ms=now_ms)
+        due_ms = silent_from_ms(now_ms, interval_ms=interval_ms)
         for first in range(0, len(metrics.values), STEP_ELEMENTS):
             self.values.put(
                 instance_id,
                 client,
                 metrics.labels,
                 metrics.values[first : first + STEP_ELEMENTS],
-                now_ms=now_ms,
-                interval_ms=interval_ms,
+                due_ms=due_ms,
                 owner=sender.user,
             )
             yield

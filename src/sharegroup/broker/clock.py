@@ -126,10 +126,14 @@ class Alarm:
         self._is_stopped = False
         self._timer: TimerHandle | None = None
 
-    def set(self, due_ms: int) -> None:
-        """Ring at ``due_ms``, unless the alarm is set to an earlier time or stopped."""
-        if self._is_stopped:
+    def set(self, due_ms: int | None, *, not_before_ms: int = 0) -> None:
+        """Ring at ``due_ms``, unless the alarm is set to an earlier time or stopped.
+
+        None changes nothing: there is no deadline.
+        """
+        if due_ms is None or self._is_stopped:
             return
+        due_ms = max(due_ms, not_before_ms)
         if self._timer is not None:
             # It rings early then, and its user sets it again: a timer for each change would cost
             # more.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sharegroup.broker.cluster.producer_ids import ProducerIds
     from sharegroup.broker.cluster.topics import Topics
     from sharegroup.broker.configuration.live_config import LiveConfig
-    from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.classic_group_coordinator import ClassicGroupCoordinator
     from sharegroup.broker.groups.group_log import GroupLog
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
     from sharegroup.broker.groups.on_demand import ModernGroups, OnDemand
@@ -55,7 +55,7 @@ class HasConfig(Protocol):
 
 class HasConsumerGroups(Protocol):
     @property
-    def consumer_group_coordinator(self) -> ConsumerGroupCoordinator: ...
+    def consumer_group_coordinator(self) -> ClassicGroupCoordinator: ...
 
 
 class HasFeatures(Protocol):

@@ -40,7 +40,7 @@ from sharegroup.protocol_enums import GroupType
 if TYPE_CHECKING:
     # Imported at first use, to keep the start of a broker short; the first by brokers with ACLs.
     from sharegroup.broker.access.authorizer import Authorizer
-    from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.classic_group_coordinator import ClassicGroupCoordinator
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
     from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
     from sharegroup.broker.load.produced_batches import ProducedBatches
@@ -99,7 +99,7 @@ class Parts:
     share: OnDemand[ShareParts] = field(init=False)
     modern_groups: ModernGroups = field(init=False)
     """The consumer groups of KIP-848."""
-    consumer_groups: OnDemand[ConsumerGroupCoordinator] = field(init=False)
+    consumer_groups: OnDemand[ClassicGroupCoordinator] = field(init=False)
     transactions: OnDemand[TransactionCoordinator] = field(init=False)
     markers: OnDemand[TransactionMarkers] = field(init=False)
     fetch_sessions_on_demand: OnDemand[FetchSessions] = field(init=False)
@@ -147,11 +147,11 @@ class Parts:
             classic=self.consumer_groups,
         )
 
-    def _make_consumer_groups(self) -> ConsumerGroupCoordinator:
+    def _make_consumer_groups(self) -> ClassicGroupCoordinator:
         # Imported at first use.
-        from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+        from sharegroup.broker.groups.classic_group_coordinator import ClassicGroupCoordinator
 
-        return ConsumerGroupCoordinator(
+        return ClassicGroupCoordinator(
             self.groups, self.topics, self.expiry_clock, self.config, self.modern_groups
         )
 
@@ -274,7 +274,7 @@ class Parts:
         return self.config.server.share_state_apis or self.authorizer is not None
 
     @property
-    def consumer_group_coordinator(self) -> ConsumerGroupCoordinator:
+    def consumer_group_coordinator(self) -> ClassicGroupCoordinator:
         """The coordinator of classic groups, which keeps the offsets of all consumer groups."""
         return self.consumer_groups()
 

@@ -9,12 +9,19 @@ entry for each key.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
 
 UNTRUE_ENTRIES_MIN = 64
 """Number of stale entries below which the heap is not rebuilt."""
+
+
+class Now(NamedTuple):
+    """The time of a command: monotonic milliseconds, and milliseconds since 1970."""
+
+    ms: int
+    wall_ms: int
 
 
 class Deadlines(Generic[Key]):

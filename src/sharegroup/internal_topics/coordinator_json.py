@@ -17,7 +17,7 @@ from uuid import UUID
 from sharegroup.core.transactions.records import TransactionState
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.wire.codec.decoder import DecodeError
-from sharegroup.wire.internal_topics.consumer_group_records import CONSUMER_GROUP_RECORDS
+from sharegroup.wire.internal_topics.classic_group_records import CLASSIC_GROUP_RECORDS
 from sharegroup.wire.internal_topics.coordinator_records import (
     PREFIX_BYTES,
     RecordClasses,
@@ -33,7 +33,7 @@ from sharegroup.wire.internal_topics.transaction_records import (
 )
 
 INTERNAL_TOPICS: Mapping[str, RecordClasses] = {
-    "__consumer_offsets": {**CONSUMER_GROUP_RECORDS, **MODERN_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
+    "__consumer_offsets": {**CLASSIC_GROUP_RECORDS, **MODERN_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
     "__share_group_state": SHARE_STATE_RECORDS,
     "__transaction_state": TRANSACTION_RECORDS,
 }

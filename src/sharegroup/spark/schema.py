@@ -25,11 +25,10 @@ from pyspark.sql.types import (
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.plan import NOT_DELIVERED
 from sharegroup.wire.batches.header_columns import HEADERS
-from sharegroup.wire.batches.number_arrays import number_array
+from sharegroup.wire.batches.number_arrays import Integers, number_array
 
 if TYPE_CHECKING:
     from sharegroup.wire.batches.columns import RecordColumns
-    from sharegroup.wire.batches.varints import Integers
 
 BATCH_BYTES_MAX = 1024 * 1024
 """Maximum size of an Arrow batch; Spark is slower with larger ones and needs more memory."""

@@ -151,13 +151,13 @@ GROUPS: tuple[Limit, ...] = (
         memory_each=1,
     ),
     Limit(
-        setting="core.groups.consumer.sizes:GROUP_ROOM_BYTES",
+        setting="core.groups.modern.sizes:GROUP_ROOM_BYTES",
         unit="bytes",
         bounds="minimum size that counts for such a group in the total above",
         answer="no error: a group may grow to this size even if the total is reached",
     ),
     Limit(
-        setting="core.groups.consumer.sizes:GROUP_BYTES_MAX",
+        setting="core.groups.modern.sizes:GROUP_BYTES_MAX",
         unit="bytes",
         bounds="members, topic names and assigned partitions of one such group",
         answer="GROUP_MAX_SIZE_REACHED",
@@ -175,7 +175,7 @@ GROUPS: tuple[Limit, ...] = (
         answer="INVALID_REQUEST",
     ),
     Limit(
-        setting="core.groups.consumer.sizes:PATTERNS_MAX",
+        setting="core.groups.modern.sizes:PATTERNS_MAX",
         unit="patterns",
         bounds="different regular expressions that the members of one such group subscribe to",
         answer="INVALID_REQUEST",
@@ -200,7 +200,7 @@ GROUPS: tuple[Limit, ...] = (
         answer="INVALID_REGULAR_EXPRESSION",
     ),
     Limit(
-        setting="core.groups.consumer.sizes:LABEL_CHARACTERS_MAX",
+        setting="core.groups.modern.sizes:LABEL_CHARACTERS_MAX",
         unit="characters",
         bounds="member id, instance id and rack id of a member of such a group",
         answer="INVALID_REQUEST; a longer client id is truncated",

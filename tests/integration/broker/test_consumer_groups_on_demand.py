@@ -15,7 +15,7 @@ from sharegroup.testing import broker
 
 async def main():
     async with broker() as b:
-        assert "sharegroup.core.groups.classic.consumer_groups" not in sys.modules, "at the start"
+        assert "sharegroup.core.groups.classic.classic_groups" not in sys.modules, "at the start"
         host, port = b.bootstrap_servers.split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         while not b.running.server.connection_count:
@@ -23,7 +23,7 @@ async def main():
         writer.close()
         while b.running.server.connection_count:
             await asyncio.sleep(0.01)
-    assert "sharegroup.broker.groups.consumer_group_coordinator" not in sys.modules, "no use"
+    assert "sharegroup.broker.groups.classic_group_coordinator" not in sys.modules, "no use"
     async with broker() as b:
         parts = b.running.parts
         assert parts.consumer_group_coordinator is parts.consumer_groups()

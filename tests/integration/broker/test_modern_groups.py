@@ -28,7 +28,7 @@ from sharegroup.broker.metrics.families import (
     MODERN_GROUP_STATES,
     MODERN_REBALANCES,
 )
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatRequest
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat
 from sharegroup.ids import GroupId, MemberId
 from sharegroup.steps import Steps, run_to_end
 from sharegroup.testing.power_loss import PowerLossDisk
@@ -285,7 +285,7 @@ def test_heartbeat_awaits_each_match_that_it_begins_while_topics_keep_changing()
 
     async def scenario(disk: PowerLossDisk, broker: Broker) -> None:
         slices: Any = SlicesAmidChanges(broker)
-        request = HeartbeatRequest(
+        request = ModernHeartbeat(
             GroupId("g"),
             MemberId("m"),
             0,

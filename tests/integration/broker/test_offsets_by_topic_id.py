@@ -22,7 +22,7 @@ from kio.schema.offset_fetch.v9 import request as offset_fetch_by_name
 from kio.schema.offset_fetch.v10 import request as offset_fetch
 
 from sharegroup.broker.access.peer import Peer
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType

@@ -15,7 +15,7 @@ from kio.schema.offset_commit.v7 import request as offset_commit
 from kio.schema.offset_fetch.v8 import request as offset_fetch
 
 from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
-from sharegroup.broker.groups.consumer_group_records import encode
+from sharegroup.broker.groups.classic_group_records import encode
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.ids import GroupId, TopicName, group_partition
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch

@@ -8,8 +8,7 @@ from sharegroup.broker.access.peer import Peer
 from sharegroup.broker.client_telemetry import TEXT_CHARACTERS_MAX, ClientTelemetry, Sender
 from sharegroup.steps import run_to_end
 from sharegroup.testing import ManualClock
-from sharegroup.wire.otlp_metrics import OtlpValue
-from sharegroup.wire.otlp_writer import encode_metrics
+from sharegroup.wire.otlp_metrics import OtlpValue, encode_metrics
 
 UNCOMPRESSED = 0
 

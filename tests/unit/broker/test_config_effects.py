@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sharegroup.broker import configuration
-from sharegroup.broker.configuration import group_config, modern_group_config
+from sharegroup.broker.configuration import consumer_group_config, group_config
 from sharegroup.broker.configuration.config import Config, GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import entries
 
@@ -43,7 +43,7 @@ OLDER_NAMES = {"ServerConfig.log_dir": "log.dir"}
 
 READ_BY_NAME = {
     "ShareGroupConfig": group_config.BOUNDED,
-    "ModernGroupConfig": modern_group_config.BOUNDED,
+    "ModernGroupConfig": consumer_group_config.BOUNDED,
 }
 """The fields with bounds beside them: `setting_changes.capped` reads these by their names."""
 

@@ -21,6 +21,7 @@ from sharegroup.broker.configuration.config import (
     TopicConfig,
 )
 from sharegroup.broker.configuration.config_values import entries, kind_of, value_text
+from sharegroup.broker.configuration.kafka_keys import kafka_keys
 
 BROKER = """
 group.share.session.timeout.ms INT 45000 1…
@@ -102,7 +103,10 @@ def by_name(*parts: type) -> dict[str, Field[Any]]:
     return {entry.metadata["name"]: entry for part in parts for entry in entries(part)}
 
 
-BROKER_KEYS = by_name(ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig)
+BROKER_KEYS = {
+    **by_name(ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig),
+    **{name: without_effect.entry for name, without_effect in kafka_keys().items()},
+}
 
 
 def shown(entry: Field[Any]) -> Row:

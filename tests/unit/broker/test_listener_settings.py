@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.configuration.listener_settings import listener_settings, mechanism_text
+from sharegroup.broker.configuration.listener_settings import listener_settings
 from sharegroup.broker.configuration.live_config import (
     Change,
     LiveConfig,
@@ -35,24 +35,6 @@ def test_key_of_a_listener_from_the_start_wins_over_a_common_key_that_was_change
     assert listener_settings(live.tls, live.texts, "EXTERNAL").client_auth == "required"
     live.apply({OF_EXTERNAL: "none"}, {})
     assert listener_settings(live.tls, live.texts, "EXTERNAL").client_auth == "none"
-
-
-def test_text_for_a_mechanism_is_taken_from_the_most_specific_key() -> None:
-    texts = {
-        "sasl.jaas.config": "common",
-        "listener.name.external.sasl.jaas.config": "external",
-        "listener.name.external.plain.sasl.jaas.config": "plain",
-    }
-    found = [
-        mechanism_text(texts, listener, mechanism, "sasl.jaas.config")
-        for listener, mechanism in (
-            ("EXTERNAL", "PLAIN"),
-            ("EXTERNAL", "SCRAM-SHA-256"),
-            ("INTERNAL", "PLAIN"),
-        )
-    ]
-    assert found == ["plain", "external", "common"]
-    assert mechanism_text({}, "EXTERNAL", "PLAIN", "sasl.jaas.config") is None
 
 
 def test_value_for_a_listener_is_checked_and_named_with_its_listener() -> None:

@@ -10,21 +10,21 @@ from dataclasses import replace
 from itertools import count
 from uuid import UUID
 
-from sharegroup.core.groups.classic.consumer_groups import Committer, ConsumerGroups
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_groups import ClassicGroups, Committer
 from sharegroup.core.groups.classic.member import (
-    ConsumerGroupLimits,
+    ClassicGroupLimits,
     Decision,
     JoinReply,
     JoinRequest,
     LeavingMember,
     NewMemberId,
-    Now,
     Reply,
     SyncReply,
     SyncRequest,
 )
 from sharegroup.core.groups.classic.records import (
-    ConsumerGroupRecord,
+    ClassicGroupRecord,
     GroupMetadata,
     OffsetAndMetadata,
     OffsetCommit,
@@ -33,7 +33,7 @@ from sharegroup.core.groups.classic.records import (
 from sharegroup.core.groups.classic.sizes import (
     ALL_OFFSETS_BYTES_MAX,
     DEFAULT_SIZE_LIMITS,
-    ConsumerGroupSizeLimits,
+    ClassicGroupSizeLimits,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 
@@ -53,12 +53,12 @@ class Scene:
     """`groups` is what is tested; `log` is all that was ever written."""
 
     def __init__(
-        self, *, sizes: ConsumerGroupSizeLimits = DEFAULT_SIZE_LIMITS, **limits: int
+        self, *, sizes: ClassicGroupSizeLimits = DEFAULT_SIZE_LIMITS, **limits: int
     ) -> None:
         self.sizes = sizes
-        self.groups = ConsumerGroups(read_topics, sizes=sizes)
-        self.limits = ConsumerGroupLimits(**limits)
-        self.log: list[ConsumerGroupRecord] = []
+        self.groups = ClassicGroups(read_topics, sizes=sizes)
+        self.limits = ClassicGroupLimits(**limits)
+        self.log: list[ClassicGroupRecord] = []
         self.offsets_bytes_max = ALL_OFFSETS_BYTES_MAX
         self.now_ms = 0
         self.answers: dict[int, Reply] = {}
@@ -225,7 +225,7 @@ class Scene:
 
     def restart(self) -> None:
         """Forget everything and read the log."""
-        self.groups = ConsumerGroups(read_topics, sizes=self.sizes)
+        self.groups = ClassicGroups(read_topics, sizes=self.sizes)
         for record in self.log:
             self.groups.replay(record)
         self.groups.start(now=self.now, limits=self.limits)

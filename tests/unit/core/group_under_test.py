@@ -5,11 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from sharegroup.core.groups.share.records import Records, ShareGroupRecord
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.groups.share.share_groups import (
-    HeartbeatReply,
-    HeartbeatRequest,
     ShareGroupLimits,
     ShareGroups,
+    ShareHeartbeat,
     TopicMetadata,
     Uninitialized,
 )
@@ -54,8 +54,8 @@ class GroupUnderTest:
 
     def request(
         self, member_id: str, epoch: int, *names: str, group_id: GroupId = GROUP
-    ) -> HeartbeatRequest:
-        return HeartbeatRequest(
+    ) -> ShareHeartbeat:
+        return ShareHeartbeat(
             group_id,
             MemberId(member_id),
             epoch,
@@ -64,19 +64,19 @@ class GroupUnderTest:
             client_host="/127.0.0.1",
         )
 
-    def initialize(self, request: HeartbeatRequest) -> tuple[Uninitialized, ...]:
+    def initialize(self, request: ShareHeartbeat) -> tuple[Uninitialized, ...]:
         found = self.groups.uninitialized(request, self.topics)
         self.append(self.groups.initialized(request.group_id, found))
         return found
 
-    def records_of(self, request: HeartbeatRequest) -> tuple[Records, HeartbeatReply]:
+    def records_of(self, request: ShareHeartbeat) -> tuple[Records, HeartbeatReply]:
         """What the broker does with one heartbeat."""
         self.groups.check_heartbeat(request, limits=self.limits)
         self.initialize(request)
         records, reply = self.decide(request)
         return self.append(records), reply
 
-    def decide(self, request: HeartbeatRequest) -> tuple[Records, HeartbeatReply]:
+    def decide(self, request: ShareHeartbeat) -> tuple[Records, HeartbeatReply]:
         """The last step of it alone."""
         return self.groups.heartbeat(
             request,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
-from sharegroup.core.groups.consumer.group import ModernGroup
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.groups.consumer.member import ModernMember
-from sharegroup.core.groups.consumer.modern_groups import ModernGroups
-from sharegroup.core.groups.consumer.records import ModernGroupRecord, Records
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.modern.group import ModernGroup
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat
+from sharegroup.core.groups.modern.member import ModernMember
+from sharegroup.core.groups.modern.modern_groups import ModernGroups
+from sharegroup.core.groups.modern.records import ModernGroupRecord, Records
 from sharegroup.core.groups.share.assignor import Assignment
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.core.patterns import Pattern
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from tests.unit.core.group_under_test import WALL_MS, partitions, topic_id, topics
@@ -48,7 +50,7 @@ class GroupScene:
 
     # Requests
 
-    def request(self, member_id: str, epoch: int, *names: str, **fields: Any) -> HeartbeatRequest:
+    def request(self, member_id: str, epoch: int, *names: str, **fields: Any) -> ModernHeartbeat:
         """A heartbeat; a join has all fields that a join must have."""
         if epoch == 0:
             fields.setdefault("rebalance_timeout_ms", REBALANCE_MS)
@@ -57,7 +59,7 @@ class GroupScene:
                 fields.setdefault("subscribed_topic_names", ())
         if names:
             fields["subscribed_topic_names"] = tuple(map(TopicName, names))
-        return HeartbeatRequest(
+        return ModernHeartbeat(
             GROUP,
             MemberId(member_id),
             epoch,
@@ -66,7 +68,7 @@ class GroupScene:
             **fields,
         )
 
-    def decide(self, request: HeartbeatRequest) -> tuple[Records, HeartbeatReply]:
+    def decide(self, request: ModernHeartbeat) -> tuple[Records, HeartbeatReply]:
         """What the broker does with a heartbeat that does not leave, before it writes."""
         self.groups.check_heartbeat(request, self.limits)
         patterns = self.groups.patterns(request, self.version)
@@ -74,8 +76,7 @@ class GroupScene:
             request,
             self.cluster(*patterns),
             limits=self.limits,
-            now_ms=self.now_ms,
-            wall_ms=WALL_MS + self.now_ms,
+            now=Now(self.now_ms, WALL_MS + self.now_ms),
         )
 
     def heartbeat(self, member_id: str, epoch: int, *names: str, **fields: Any) -> HeartbeatReply:

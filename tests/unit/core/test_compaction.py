@@ -10,8 +10,8 @@ from sharegroup.core.log.compaction import (
     CompactionRules,
     Fate,
     LastOfProducer,
+    LogTransactions,
     NewestOffsets,
-    Transactions,
 )
 
 NOW_MS = 10_000
@@ -118,7 +118,7 @@ def test_last_batch_of_a_producer_is_recognized(
 
 
 def test_marker_is_kept_while_a_batch_of_its_transaction_exists() -> None:
-    transactions = Transactions([Aborted(1, 10, 14), Aborted(2, 20, 21)])
+    transactions = LogTransactions([Aborted(1, 10, 14), Aborted(2, 20, 21)])
     assert transactions.records(1, end_offset=12, is_transactional=True)
     assert not transactions.records(1, end_offset=13, is_transactional=False)
     assert not transactions.records(3, end_offset=14, is_transactional=True)
@@ -129,7 +129,7 @@ def test_marker_is_kept_while_a_batch_of_its_transaction_exists() -> None:
 
 
 def test_a_producers_next_transaction_is_another() -> None:
-    transactions = Transactions([Aborted(1, 10, 14), Aborted(1, 30, 31)])
+    transactions = LogTransactions([Aborted(1, 10, 14), Aborted(1, 30, 31)])
     assert transactions.records(1, end_offset=12, is_transactional=True)
     transactions.marker(1, end_offset=15, is_commit=False)
     assert not transactions.records(1, end_offset=21, is_transactional=True)
@@ -143,7 +143,7 @@ def test_transactions_begin_in_the_order_of_their_offsets() -> None:
         [Aborted(2, 10, 14), Aborted(1, 20, 21)],
         [Aborted(1, 20, 21), Aborted(2, 10, 14)],
     ):
-        transactions = Transactions(aborted)
+        transactions = LogTransactions(aborted)
         assert not transactions.records(1, end_offset=11, is_transactional=True)
         assert transactions.records(2, end_offset=12, is_transactional=True)
         assert not transactions.marker(2, end_offset=15, is_commit=False)
@@ -151,7 +151,7 @@ def test_transactions_begin_in_the_order_of_their_offsets() -> None:
 
 
 def test_consecutive_aborted_transactions_of_a_producer_are_both_recognized() -> None:
-    transactions = Transactions([Aborted(1, 10, 14), Aborted(1, 15, 18)])
+    transactions = LogTransactions([Aborted(1, 10, 14), Aborted(1, 15, 18)])
     assert transactions.records(1, end_offset=12, is_transactional=True)
     assert not transactions.marker(1, end_offset=15, is_commit=False)
     assert transactions.records(1, end_offset=17, is_transactional=True)
@@ -159,5 +159,5 @@ def test_consecutive_aborted_transactions_of_a_producer_are_both_recognized() ->
 
 
 def test_marker_of_an_unknown_transaction_is_not_needed() -> None:
-    assert Transactions([]).marker(1, end_offset=15, is_commit=False)
-    assert Transactions([]).marker(1, end_offset=15, is_commit=True)
+    assert LogTransactions([]).marker(1, end_offset=15, is_commit=False)
+    assert LogTransactions([]).marker(1, end_offset=15, is_commit=True)

@@ -6,7 +6,7 @@ import pytest
 
 from sharegroup.core.groups.classic.member import JoinedMember, NewMemberId
 from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
-from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.sizes import ClassicGroupSizeLimits
 from sharegroup.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -408,7 +408,7 @@ def test_new_member_whose_join_waits_too_long_is_unknown_and_must_rejoin() -> No
 
 def test_metadata_of_all_members_is_bounded() -> None:
     """A protocol counts a hundred bytes more than its name and its metadata."""
-    scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=1_214))
+    scene = Scene(sizes=ClassicGroupSizeLimits(group_bytes_max=1_214))
     (a,) = scene.stable("a", protocols={"range": b"x" * 60})
     with pytest.raises(MessageTooLarge):
         scene.ask_to_join("b", protocols={"range": b"x" * 60})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import (
-    DescribedConsumerGroup,
+from sharegroup.core.groups.classic.classic_groups import (
+    DescribedClassicGroup,
     DescribedConsumerMember,
 )
 from sharegroup.core.groups.classic.member import JoinReply, NewMemberId
-from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.sizes import ClassicGroupSizeLimits
 from sharegroup.errors import (
     GroupSubscribedToTopic,
     InvalidRequest,
@@ -32,7 +32,7 @@ class TestMemory:
     def test_members_of_all_groups_may_use_the_memory_limit_to_the_last_byte(self) -> None:
         scene = Scene(
             initial_delay_ms=1_000,
-            sizes=ConsumerGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES),
+            sizes=ClassicGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES),
         )
         scene.knock("a")
         scene.knock("b")
@@ -40,19 +40,19 @@ class TestMemory:
             scene.knock("c")
 
     def test_one_byte_too_many_is_refused(self) -> None:
-        sizes = ConsumerGroupSizeLimits(all_bytes_max=MEMBER_BYTES - 1)
+        sizes = ClassicGroupSizeLimits(all_bytes_max=MEMBER_BYTES - 1)
         with pytest.raises(PolicyViolation):
             Scene(sizes=sizes).knock("a")
 
     def test_ids_of_a_member_count(self) -> None:
-        sizes = ConsumerGroupSizeLimits(all_bytes_max=MEMBER_BYTES + 4)
+        sizes = ClassicGroupSizeLimits(all_bytes_max=MEMBER_BYTES + 4)
         for fields in ({"instance_id": "12345"}, {"client_id": "123456"}, {"client_id": "aä"}):
             with pytest.raises(PolicyViolation):
                 Scene(sizes=sizes).ask_to_join("a", must_return=False, **fields)
         Scene(sizes=sizes).ask_to_join("a", must_return=False, client_id="12345")
 
     def test_memory_of_a_static_member_that_rejoined_and_left_is_freed(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES))
+        scene = Scene(sizes=ClassicGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES))
         static(scene, "i")
         scene.pass_ms(0)
         call = scene.ask_to_join("with-a-longer-name", instance_id="i")
@@ -71,7 +71,7 @@ class TestMemory:
         """Even if a restart with lower limits finds more than they permit."""
         scene = Scene()
         (a,) = scene.stable("a")
-        scene.sizes = ConsumerGroupSizeLimits(all_bytes_max=MEMBER_BYTES - 1)
+        scene.sizes = ClassicGroupSizeLimits(all_bytes_max=MEMBER_BYTES - 1)
         scene.restart()
         scene.ask_to_join("a", a)
         with pytest.raises(PolicyViolation):
@@ -80,7 +80,7 @@ class TestMemory:
             scene.ask_to_join("a", a, protocols={"range": b"t", "": b""})
 
     def test_joining_with_an_id_frees_its_place_among_the_pending_ids(self) -> None:
-        scene = Scene(initial_delay_ms=1_000, sizes=ConsumerGroupSizeLimits(pending_max=1))
+        scene = Scene(initial_delay_ms=1_000, sizes=ClassicGroupSizeLimits(pending_max=1))
         scene.knock("a")
         assert isinstance(scene.answers[scene.ask_to_join("b")], NewMemberId)
         assert (
@@ -231,7 +231,7 @@ class TestRestart:
         scene.pass_ms(20)
         member_id = scene.joined(call).member_id
         scene.sync(member_id, 1, {member_id: b"I"})
-        described = DescribedConsumerGroup(
+        described = DescribedClassicGroup(
             GROUP,
             "Stable",
             "consumer",
@@ -314,4 +314,4 @@ class TestOffsets:
     def test_group_that_only_commits_is_described_without_a_protocol(self) -> None:
         scene = Scene()
         scene.commit(1)
-        assert scene.groups.describe(GROUP) == DescribedConsumerGroup(GROUP, "Empty", "", "", ())
+        assert scene.groups.describe(GROUP) == DescribedClassicGroup(GROUP, "Empty", "", "", ())

@@ -6,7 +6,7 @@ import pytest
 
 from sharegroup.core.groups.classic.offsets import CommittedOffsets
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit, OffsetTombstone
-from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits, group_totals
+from sharegroup.core.groups.classic.sizes import ClassicGroupSizeLimits, group_totals
 from sharegroup.errors import GroupSubscribedToTopic, InconsistentGroupProtocol, MessageTooLarge
 from sharegroup.ids import GroupId, MemberId, TopicName
 from tests.unit.core.consumer_group_scene import GROUP, TOPIC_ID, Scene
@@ -74,7 +74,7 @@ def protocol_of(likes: tuple[str, ...]) -> str | None:
 
 class TestMemory:
     def test_assignment_takes_the_place_of_the_one_before(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=MEMBER_BYTES + 20))
+        scene = Scene(sizes=ClassicGroupSizeLimits(group_bytes_max=MEMBER_BYTES + 20))
         (a,) = scene.stable("a")
         for generation in (2, 3, 4):
             assert assigned(scene, a, generation, b"x" * 20) == b"x" * 20
@@ -83,7 +83,7 @@ class TestMemory:
             scene.sync(a, 5, {a: b"x" * 21})
 
     def test_smaller_assignment_leaves_room_for_metadata(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=MEMBER_BYTES + 20))
+        scene = Scene(sizes=ClassicGroupSizeLimits(group_bytes_max=MEMBER_BYTES + 20))
         (a,) = scene.stable("a")
         assigned(scene, a, 2, b"x" * 20)
         with pytest.raises(MessageTooLarge):
@@ -96,7 +96,7 @@ class TestMemory:
 
     def test_rebalance_before_the_assignment_takes_the_old_one_back(self) -> None:
         """It was of a generation that two others have followed."""
-        scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=2 * MEMBER_BYTES + 10))
+        scene = Scene(sizes=ClassicGroupSizeLimits(group_bytes_max=2 * MEMBER_BYTES + 10))
         (a,) = scene.stable("a")
         assigned(scene, a, 2, b"x" * 10)
         scene.ask_to_join("a", a)

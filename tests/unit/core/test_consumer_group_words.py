@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import LeavingMember, SyncReply
-from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.sizes import ClassicGroupSizeLimits
 from sharegroup.errors import (
     FencedInstanceId,
     GroupIdNotFound,
@@ -67,7 +67,7 @@ class TestUnknownGroup:
         assert str(refused.value) == "the group id is empty"
 
     def test_groups_beyond_the_limit_are_not_made(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(groups_max=0))
+        scene = Scene(sizes=ClassicGroupSizeLimits(groups_max=0))
         for ask in (lambda: scene.ask_to_join("a"), lambda: scene.commit(1)):
             with pytest.raises(PolicyViolation) as refused:
                 ask()
@@ -103,7 +103,7 @@ class TestJoining:
         )
 
     def test_metadata_of_all_groups_has_a_bound(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2_000))
+        scene = Scene(sizes=ClassicGroupSizeLimits(all_bytes_max=2_000))
         scene.stable("a")
         with pytest.raises(PolicyViolation) as refused:
             scene.knock("b")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import ListedConsumerGroup
+from sharegroup.core.groups.classic.classic_groups import ListedClassicGroup
 from sharegroup.core.groups.classic.member import NewMemberId
 from sharegroup.core.groups.classic.records import GroupTombstone, OffsetCommit, OffsetTombstone
-from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.sizes import ClassicGroupSizeLimits
 from sharegroup.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -98,7 +98,7 @@ class TestCommits:
     def test_offsets_without_a_generation_make_a_group_by_hand(self) -> None:
         scene = Scene()
         scene.commit(7)
-        assert scene.groups.list_groups() == (ListedConsumerGroup(GROUP, "", "Empty"),)
+        assert scene.groups.list_groups() == (ListedClassicGroup(GROUP, "", "Empty"),)
         assert scene.offset() == 7
 
     def test_generation_of_an_unknown_group_is_refused(self) -> None:
@@ -355,7 +355,7 @@ class TestExpiry:
 
 class TestBounds:
     def test_number_of_groups(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(groups_max=2))
+        scene = Scene(sizes=ClassicGroupSizeLimits(groups_max=2))
         scene.commit(1, group_id=GroupId("one"))
         scene.ask_to_join("a", group_id=GroupId("two"))
         with pytest.raises(PolicyViolation):
@@ -366,7 +366,7 @@ class TestBounds:
 
     def test_new_members_beyond_the_pending_ids_limit_join_immediately(self) -> None:
         """Refusing would lock out honest members; so they join as older clients do."""
-        scene = Scene(sizes=ConsumerGroupSizeLimits(pending_max=2))
+        scene = Scene(sizes=ClassicGroupSizeLimits(pending_max=2))
         for name in ("a", "b"):
             group_id = GroupId(f"of-{name}")
             told = scene.answers[scene.ask_to_join(name, group_id=group_id)]
@@ -379,7 +379,7 @@ class TestBounds:
         assert isinstance(told, NewMemberId), "expired ids do not count"
 
     def test_metadata_of_all_groups_together(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2_428))
+        scene = Scene(sizes=ClassicGroupSizeLimits(all_bytes_max=2_428))
         (a,) = scene.stable("a", protocols={"range": b"x" * 100})
         scene.sync(a, 1)
         other = {"group_id": GroupId("other"), "must_return": False}
@@ -403,7 +403,7 @@ class TestBounds:
         assert scene.groups.next_due_ms() is None
 
     def test_deleted_group_frees_its_pending_ids(self) -> None:
-        scene = Scene(sizes=ConsumerGroupSizeLimits(pending_max=1))
+        scene = Scene(sizes=ClassicGroupSizeLimits(pending_max=1))
         scene.commit(1)
         scene.ask_to_join("a")
         scene.write(scene.groups.delete_group(GROUP))
@@ -431,8 +431,8 @@ def test_groups_are_listed_by_id() -> None:
     scene.stable("a")
     scene.commit(1, group_id=GroupId("by-hand"))
     assert scene.groups.list_groups() == (
-        ListedConsumerGroup(GroupId("by-hand"), "", "Empty"),
-        ListedConsumerGroup(GROUP, "consumer", "Stable"),
+        ListedClassicGroup(GroupId("by-hand"), "", "Empty"),
+        ListedClassicGroup(GROUP, "consumer", "Stable"),
     )
 
 

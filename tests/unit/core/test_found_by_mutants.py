@@ -13,6 +13,7 @@ from sharegroup.core.delivery.delivery import (
     AckBatch,
     Acquired,
     AcquireRequest,
+    Delta,
     InFlightState,
     LogBatches,
     RecordState,
@@ -154,11 +155,9 @@ def replayed(states: ShareStates, records: Records) -> Records:
 def write(states: ShareStates, *, state_epoch: int = 3, leader_epoch: int = 0) -> Records:
     return states.write(
         KEY,
+        Delta(0, 0, ()),
         state_epoch=state_epoch,
         leader_epoch=leader_epoch,
-        start_offset=0,
-        delivery_complete_count=0,
-        batches=(),
         wall_ms=50,
     )
 

@@ -12,15 +12,16 @@ from sharegroup.core.groups.classic.member import Decision
 from sharegroup.core.groups.share.assignor import assign
 from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 from sharegroup.core.groups.share.records import (
-    ShareGroupMetadata,
+    GroupEpoch,
     ShareGroupRecordType,
-    ShareGroupTargetAssignmentMember,
-    Tombstone,
+    ShareGroupTombstone,
+    TargetAssignment,
 )
 from sharegroup.core.groups.share.share_group import TopicMetadata, metadata_hash
 from sharegroup.core.sessions.fetch_session import (
     FetchKey,
     FetchPlan,
+    FetchSender,
     FetchSessions,
     ReportedOffsets,
     RequestedPartition,
@@ -47,14 +48,14 @@ class TestShareGroup:
             ShareGroupRecordType.MEMBER_METADATA,
             ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
         ):
-            group.append((Tombstone(record_type, GROUP, B),))
+            group.append((ShareGroupTombstone(record_type, GROUP, B),))
         described = group.groups.describe(GROUP)
         assert [member.member_id for member in described.members] == [A]
 
     def test_tombstone_of_the_state_metadata_removes_all_topics(self) -> None:
         group = GroupUnderTest(orders=2)
         group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),))
+        group.append((ShareGroupTombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),))
         assert group.groups.initialized_topics(GROUP) == ()
 
     def test_member_that_rejoins_gets_a_new_target_record(self) -> None:
@@ -62,7 +63,7 @@ class TestShareGroup:
         group.heartbeat("a", 0, "orders")
         group.heartbeat("a", -1)
         records, _ = group.records_of(group.request("a", 0, "orders"))
-        assert ShareGroupTargetAssignmentMember(GROUP, A, partitions("orders", 0)) in records
+        assert TargetAssignment(GROUP, A, partitions("orders", 0)) in records
 
     def test_restart_uses_the_session_timeout_of_each_group(self) -> None:
         group = GroupUnderTest(orders=1)
@@ -78,9 +79,7 @@ class TestShareGroup:
         offsets = {TopicIdPartition(topic_id("orders"), 0): 5}
         altered, _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
         digests = [
-            record.metadata_hash
-            for record in (*left, *altered)
-            if isinstance(record, ShareGroupMetadata)
+            record.metadata_hash for record in (*left, *altered) if isinstance(record, GroupEpoch)
         ]
         assert len(digests) == 2
         assert digests[0] == digests[1] != 0
@@ -127,21 +126,23 @@ class TestShareGroup:
         group = GroupUnderTest(orders=1)
         offsets = {TopicIdPartition(topic_id("orders"), 0): 5}
         (record, _), _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
-        assert record == ShareGroupMetadata(GROUP, 2, 0)
+        assert record == GroupEpoch(GROUP, 2, 0)
 
     def test_session_ends_with_the_member_and_not_with_its_assignment(self) -> None:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),))
+        group.append(
+            (ShareGroupTombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),)
+        )
         assert group.groups.next_session_expiry_ms() == 45_000
-        group.append((Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, A),))
+        group.append((ShareGroupTombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, A),))
         assert group.groups.next_session_expiry_ms() is None
 
     def test_target_that_stays_is_not_written_again_when_another_joins(self) -> None:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
         records, _ = group.records_of(group.request("b", 0, "orders"))
-        targets = [r for r in records if isinstance(r, ShareGroupTargetAssignmentMember)]
+        targets = [r for r in records if isinstance(r, TargetAssignment)]
         assert [target.member_id for target in targets] == [B]
 
     def test_member_without_a_target_gets_an_empty_assignment(self) -> None:
@@ -226,7 +227,12 @@ class TestFetchSession:
         forgotten: tuple[FetchKey, ...] = (),
     ) -> FetchPlan:
         return sessions.plan(
-            session_id, epoch, connection_id=1, named=named or {}, forgotten=forgotten, now_ms=0
+            session_id,
+            epoch,
+            sender=FetchSender(1),
+            named=named or {},
+            forgotten=forgotten,
+            now_ms=0,
         )
 
     def opened(self) -> FetchSessions:

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from sharegroup.core.groups.consumer.advance import ModernGroupLimits
-from sharegroup.core.groups.consumer.group import ModernGroupState
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.advance import ModernGroupLimits
+from sharegroup.core.groups.modern.group import ModernGroupState
+from sharegroup.core.groups.modern.records import (
     MemberState,
-    ModernGroupMetadata,
     ModernGroupRecordType,
-    ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     PartitionMetadata,
-    Tombstone,
 )
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignmentEpoch
 from sharegroup.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -247,7 +246,7 @@ def test_old_partition_metadata_is_deleted_at_the_next_epoch() -> None:
     scene.join("m", "a")
     scene.append((PartitionMetadata(GROUP),))
     scene.join("n", "a")
-    tombstone = Tombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP)
+    tombstone = ModernGroupTombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP)
     assert scene.log.count(tombstone) == 1
     assert not scene.group.has_partition_metadata
 
@@ -309,8 +308,8 @@ def test_group_without_members_is_empty_and_its_next_member_starts_at_once() -> 
     scene.leave("m")
     assert scene.group.state is ModernGroupState.EMPTY
     assert scene.log[-2:] == [
-        ModernGroupMetadata(GROUP, 3, 0),
-        ModernGroupTargetAssignmentMetadata(GROUP, 3, 0),
+        GroupEpoch(GROUP, 3, 0),
+        TargetAssignmentEpoch(GROUP, 3, 0),
     ]
     assert scene.join("n", "a").assignment == partitions("a", 0)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from sharegroup.core.groups.consumer.assignors import (
+from sharegroup.core.groups.modern.assignors import (
     ASSIGNORS,
     AssignedMember,
     Assignor,

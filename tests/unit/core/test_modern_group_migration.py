@@ -9,18 +9,19 @@ from kio.schema.consumer_protocol_assignment.v0 import data as assignments
 from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSubscription
 
 from sharegroup.broker.groups.modern_group_coordinator import CODEC
-from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
-from sharegroup.core.groups.classic.consumer_groups import ConsumerGroups
-from sharegroup.core.groups.classic.member import ConsumerGroupLimits, JoinRequest, Now, State
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_group import ClassicGroup
+from sharegroup.core.groups.classic.classic_groups import ClassicGroups
+from sharegroup.core.groups.classic.member import ClassicGroupLimits, JoinRequest, State
 from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
-from sharegroup.core.groups.consumer.advance import ModernGroupLimits
-from sharegroup.core.groups.consumer.migration import (
+from sharegroup.core.groups.modern.advance import ModernGroupLimits
+from sharegroup.core.groups.modern.migration import (
     can_downgrade,
     check_upgrade,
     downgraded,
     upgraded,
 )
-from sharegroup.core.groups.consumer.records import MemberState
+from sharegroup.core.groups.modern.records import MemberState
 from sharegroup.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -51,7 +52,7 @@ def classic_group(
     given: bytes | None = None,
     subscription: bytes = SUBSCRIPTION,
     members: int = 1,
-) -> ConsumerGroup:
+) -> ClassicGroup:
     """A stable classic group of generation 4; its first member has both partitions of a."""
     stored = tuple(
         StoredMember(
@@ -66,7 +67,7 @@ def classic_group(
         )
         for number in range(members)
     )
-    groups = ConsumerGroups(subscribed_topics)
+    groups = ClassicGroups(subscribed_topics)
     groups.replay(GroupMetadata(GROUP, kind, 4, "range", stored[0].member_id, 1, stored))
     group = groups.find(GROUP)
     assert group is not None
@@ -80,8 +81,7 @@ def upgraded_scene() -> GroupScene:
         scene.request("new", 0, "a"),
         scene.cluster(),
         limits=scene.limits,
-        now_ms=0,
-        wall_ms=0,
+        now=Now(0, 0),
         upgraded=upgraded(classic_group(), scene.topics, CODEC),
     )
     scene.append(records)
@@ -113,8 +113,7 @@ def join(scene: GroupScene, *owned: int, **fields: object) -> int:
         subscription._replace(owned={"a": owned}),
         scene.cluster(),
         limits=scene.limits,
-        now_ms=scene.now_ms,
-        wall_ms=scene.now_ms,
+        now=Now(scene.now_ms, scene.now_ms),
     )
     scene.append(records)
     return -1 if joined is None else joined.generation
@@ -141,7 +140,7 @@ def test_classic_members_keep_their_partitions_in_an_upgrade() -> None:
     ],
 )
 def test_some_groups_are_not_upgraded(
-    group: ConsumerGroup, limits: ModernGroupLimits, text: str
+    group: ClassicGroup, limits: ModernGroupLimits, text: str
 ) -> None:
     with pytest.raises(GroupIdNotFound, match=text):
         check_upgrade(group, limits)
@@ -155,14 +154,14 @@ def test_some_groups_are_not_upgraded(
         (classic_group(subscription=b"?"), "subscription of member 'old' cannot be decoded"),
     ],
 )
-def test_group_that_cannot_be_decoded_is_not_upgraded(group: ConsumerGroup, text: str) -> None:
+def test_group_that_cannot_be_decoded_is_not_upgraded(group: ClassicGroup, text: str) -> None:
     with pytest.raises(GroupIdNotFound, match=text):
         upgraded(group, GroupScene(a=2).topics, CODEC)
 
 
 def test_waiting_requests_of_an_upgraded_group_are_answered() -> None:
-    groups = ConsumerGroups(subscribed_topics)
-    now, limits = Now(0, 0), ConsumerGroupLimits(session_timeout_ms_min=0)
+    groups = ClassicGroups(subscribed_topics)
+    now, limits = Now(0, 0), ClassicGroupLimits(session_timeout_ms_min=0)
     request = join_request(GroupScene(a=1), member_id=MemberId(""), must_return=False)
     groups.join(request, 1, now=now, limits=limits)
     second = replace(request, new_member_id=MemberId("n"))
@@ -300,8 +299,8 @@ def test_classic_members_form_a_classic_group_again() -> None:
     [target] = scene.group.target[OLD]
     assert member.assignment == assignment(target.partition)
 
-    groups = ConsumerGroups(subscribed_topics)
-    groups.take_over(metadata, rebalances=True, now=Now(0, 0), limits=ConsumerGroupLimits())
+    groups = ClassicGroups(subscribed_topics)
+    groups.take_over(metadata, rebalances=True, now=Now(0, 0), limits=ClassicGroupLimits())
     group = groups.find(GROUP)
     assert group is not None
     assert group.state is State.PREPARING_REBALANCE

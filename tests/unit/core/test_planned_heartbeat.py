@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.groups.consumer.heartbeat import (
-    HeartbeatPlan,
-    HeartbeatReply,
-    HeartbeatRequest,
-)
-from sharegroup.core.groups.consumer.records import Records
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.modern.heartbeat import HeartbeatPlan, ModernHeartbeat
+from sharegroup.core.groups.modern.records import Records
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.steps import Steps, run_to_end
 from tests.unit.core.group_under_test import WALL_MS
 from tests.unit.core.modern_group_scene import GroupScene, partitions
@@ -17,15 +15,15 @@ from tests.unit.core.modern_group_scene import GroupScene, partitions
 COUNT = 1_500
 
 
-def plan(scene: GroupScene, request: HeartbeatRequest) -> Steps[HeartbeatPlan | None]:
+def plan(scene: GroupScene, request: ModernHeartbeat) -> Steps[HeartbeatPlan | None]:
     return scene.groups.plan(request, scene.cluster(), scene.limits, WALL_MS)
 
 
 def decide(
-    scene: GroupScene, request: HeartbeatRequest, planned: HeartbeatPlan | None
+    scene: GroupScene, request: ModernHeartbeat, planned: HeartbeatPlan | None
 ) -> tuple[Records, HeartbeatReply]:
     return scene.groups.heartbeat(
-        request, scene.cluster(), limits=scene.limits, now_ms=0, wall_ms=WALL_MS, plan=planned
+        request, scene.cluster(), limits=scene.limits, now=Now(0, WALL_MS), plan=planned
     )
 
 

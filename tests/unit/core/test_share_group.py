@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     InitializedTopic,
-    ShareGroupMetadata,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
-    Tombstone,
+    ShareGroupTombstone,
     by_topic,
 )
-from sharegroup.core.groups.share.share_group import existing_names
+from sharegroup.core.groups.share.share_group import ShareGroupMember, existing_names
 from sharegroup.core.groups.share.share_groups import (
     AlteredOffset,
     DescribedShareGroup,
-    DescribedShareMember,
-    ListedShareGroup,
+    ListedGroup,
     ShareGroupLimits,
     ShareGroups,
     Uninitialized,
@@ -203,11 +202,11 @@ def test_description() -> None:
         3,
         "simple",
         (
-            DescribedShareMember(
-                MemberId("m"), None, 3, "client", "/127.0.0.1", ("a", "none"), partitions("a", 0)
+            ShareGroupMember(
+                MemberId("m"), None, "client", "/127.0.0.1", ("a", "none"), 3, 0, partitions("a", 0)
             ),
-            DescribedShareMember(
-                MemberId("n"), None, 2, "client", "/127.0.0.1", ("a",), partitions("a", 0, 1)
+            ShareGroupMember(
+                MemberId("n"), None, "client", "/127.0.0.1", ("a",), 2, 0, partitions("a", 0, 1)
             ),
         ),
     )
@@ -222,8 +221,8 @@ def test_list_of_groups() -> None:
     group = emptied(a=1)
     group.records_of(group.request("x", 0, "a", group_id=GroupId("bills")))
     assert group.groups.list_groups() == (
-        ListedShareGroup(GroupId("bills"), "Stable"),
-        ListedShareGroup(GROUP, "Empty"),
+        ListedGroup(GroupId("bills"), "Stable"),
+        ListedGroup(GROUP, "Empty"),
     )
 
 
@@ -231,9 +230,9 @@ def test_deleting_a_group_deletes_all_its_state() -> None:
     group = emptied(a=2)
     records, keys = group.groups.delete_group(GROUP)
     assert records == (
-        Tombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA, GROUP),
-        Tombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),
-        Tombstone(ShareGroupRecordType.METADATA, GROUP),
+        ShareGroupTombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA, GROUP),
+        ShareGroupTombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),
+        ShareGroupTombstone(ShareGroupRecordType.METADATA, GROUP),
     )
     assert keys == (key(A, 0), key(A, 1))
     group.append(records)
@@ -293,7 +292,7 @@ def test_altering_offsets_raises_the_epoch_and_fences_with_it() -> None:
     records, altered = group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 1): 70}, group.topics)
     assert altered == (AlteredOffset(key(A, 1), 70, state_epoch=4),)
     metadata = records[0]
-    assert isinstance(metadata, ShareGroupMetadata)
+    assert isinstance(metadata, GroupEpoch)
     assert metadata.epoch == 4
 
 
@@ -311,7 +310,7 @@ def test_altering_offsets_creates_the_group_and_initializes_the_partitions() -> 
     records, altered = group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 1): 7}, group.topics)
     assert altered == (AlteredOffset(key(A, 1), 7, state_epoch=2),)
     group.append(records)
-    assert group.groups.list_groups() == (ListedShareGroup(GROUP, "Empty"),)
+    assert group.groups.list_groups() == (ListedGroup(GROUP, "Empty"),)
     assert group.groups.initialized_topics(GROUP) == (InitializedTopic(A, "a", frozenset({1})),)
 
 
@@ -354,8 +353,8 @@ def test_restarted_group_continues_without_a_new_epoch() -> None:
 
 def test_tombstone_of_an_unknown_group_is_passed_over() -> None:
     groups = ShareGroups()
-    groups.replay(Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")))
-    groups.replay(Tombstone(ShareGroupRecordType.METADATA, GROUP))
+    groups.replay(ShareGroupTombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")))
+    groups.replay(ShareGroupTombstone(ShareGroupRecordType.METADATA, GROUP))
     assert len(groups) == 0
 
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareGroupRecordType,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
-from sharegroup.core.groups.share.share_groups import HeartbeatReply, ShareGroupLimits
+from sharegroup.core.groups.share.share_group import HeartbeatReply
+from sharegroup.core.groups.share.share_groups import ShareGroupLimits
 from sharegroup.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -50,12 +51,12 @@ def test_records_of_a_join_are_in_kafkas_order() -> None:
     group = GroupUnderTest(a=1)
     group.now_ms = 77
     records, _ = group.records_of(group.request("m", 0, "b", "a", "b"))
-    digest = records[1].metadata_hash if isinstance(records[1], ShareGroupMetadata) else None
+    digest = records[1].metadata_hash if isinstance(records[1], GroupEpoch) else None
     assert records == (
         ShareGroupMemberMetadata(GROUP, "m", None, "client", "/127.0.0.1", ("a", "b")),
-        ShareGroupMetadata(GROUP, 2, digest),
-        ShareGroupTargetAssignmentMember(GROUP, "m", partitions("a", 0)),
-        ShareGroupTargetAssignmentMetadata(GROUP, 2, WALL_MS + 77),
+        GroupEpoch(GROUP, 2, digest),
+        TargetAssignment(GROUP, "m", partitions("a", 0)),
+        TargetAssignmentEpoch(GROUP, 2, WALL_MS + 77),
         ShareGroupCurrentMemberAssignment(GROUP, "m", 2, 0, partitions("a", 0)),
     )
 
@@ -190,7 +191,7 @@ def test_assignment_interval_delays_a_rebalance_that_only_moves_partitions() -> 
     group.now_ms = 999
     records, answer = group.records_of(group.request("m", 4, "a", "later"))
     assert answer == reply("m", 4, partitions("a", 2, 3))
-    assert [type(record) for record in records] == [ShareGroupMemberMetadata, ShareGroupMetadata]
+    assert [type(record) for record in records] == [ShareGroupMemberMetadata, GroupEpoch]
     group.now_ms = 1_000
     assert group.heartbeat("m", 4).member_epoch == 5
 
@@ -256,10 +257,10 @@ def test_leaving_writes_tombstones_and_raises_the_epoch() -> None:
     records, answer = group.records_of(group.request("m", -1))
     assert answer == reply("m", -1)
     assert records == (
-        Tombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MemberId("m")),
-        Tombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER, GROUP, MemberId("m")),
-        Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")),
-        ShareGroupMetadata(GROUP, 4, records[3].metadata_hash),
+        ShareGroupTombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MemberId("m")),
+        ShareGroupTombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER, GROUP, MemberId("m")),
+        ShareGroupTombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")),
+        GroupEpoch(GROUP, 4, records[3].metadata_hash),
     )
 
 
@@ -267,7 +268,7 @@ def test_last_member_leaves_the_assignment_up_to_date() -> None:
     group = GroupUnderTest(a=1)
     group.heartbeat("m", 0, "a")
     records, _ = group.records_of(group.request("m", -1))
-    assert records[-1] == ShareGroupTargetAssignmentMetadata(GROUP, 3, 0)
+    assert records[-1] == TargetAssignmentEpoch(GROUP, 3, 0)
     described = group.groups.describe(GROUP)
     assert (described.state, described.epoch, described.assignment_epoch) == ("Empty", 3, 3)
 

@@ -10,7 +10,7 @@ import pytest
 
 from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 from sharegroup.core.groups.share.records import ShareGroupMemberMetadata
-from sharegroup.core.groups.share.share_groups import HeartbeatRequest, ShareGroups, TopicMetadata
+from sharegroup.core.groups.share.share_groups import ShareGroups, ShareHeartbeat, TopicMetadata
 from sharegroup.core.groups.share.sizes import GROUP_BYTES_MAX, GROUP_ROOM_BYTES, SizeLimits
 from sharegroup.errors import GroupMaxSizeReached, InvalidGroupId, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -20,9 +20,9 @@ TOPIC = TopicMetadata(TopicName("orders"), TopicId(UUID(int=1)), 10)
 
 def request(
     group: str = "g", member: str = "m", names: list[str] | None = None, *, epoch: int = 0
-) -> HeartbeatRequest:
+) -> ShareHeartbeat:
     subscribed = ["orders"] if names is None else names
-    return HeartbeatRequest(
+    return ShareHeartbeat(
         GroupId(group),
         MemberId(member),
         epoch,
@@ -32,7 +32,7 @@ def request(
     )
 
 
-def beat(groups: ShareGroups, heartbeat: HeartbeatRequest, **sizes: int) -> None:
+def beat(groups: ShareGroups, heartbeat: ShareHeartbeat, **sizes: int) -> None:
     limits = ShareGroupLimits(sizes=SizeLimits(**sizes))
     groups.check_heartbeat(heartbeat, limits=limits)
     records, _ = groups.heartbeat(heartbeat, {}, limits=limits, now_ms=0, wall_ms=0)
@@ -40,7 +40,7 @@ def beat(groups: ShareGroups, heartbeat: HeartbeatRequest, **sizes: int) -> None
         groups.replay(record)
 
 
-def beat_all(groups: ShareGroups, heartbeats: list[HeartbeatRequest], **sizes: int) -> None:
+def beat_all(groups: ShareGroups, heartbeats: list[ShareHeartbeat], **sizes: int) -> None:
     for heartbeat in heartbeats:
         beat(groups, heartbeat, **sizes)
 
@@ -110,7 +110,7 @@ def test_member_of_a_small_group_joins_again_while_others_have_taken_all_room() 
     beat(groups, request("honest"))
     with pytest.raises(GroupMaxSizeReached):
         beat_all(groups, [request(f"g{number}") for number in range(100)], all_bytes_max=100_000)
-    beat(groups, HeartbeatRequest(GroupId("honest"), MemberId("m"), -1), all_bytes_max=100_000)
+    beat(groups, ShareHeartbeat(GroupId("honest"), MemberId("m"), -1), all_bytes_max=100_000)
     beat(groups, request("honest"), all_bytes_max=100_000)
     beat(groups, request("honest", "second"), all_bytes_max=100_000)
 
@@ -119,8 +119,8 @@ def test_members_are_served_and_may_leave_while_all_groups_are_too_large() -> No
     groups = ShareGroups()
     beat(groups, request())
     beat(groups, request(epoch=1), all_bytes_max=0)
-    beat(groups, HeartbeatRequest(GroupId("g"), MemberId("m"), 1), all_bytes_max=0)
-    beat(groups, HeartbeatRequest(GroupId("g"), MemberId("m"), -1), all_bytes_max=0)
+    beat(groups, ShareHeartbeat(GroupId("g"), MemberId("m"), 1), all_bytes_max=0)
+    beat(groups, ShareHeartbeat(GroupId("g"), MemberId("m"), -1), all_bytes_max=0)
 
 
 def test_removed_members_and_groups_free_memory() -> None:
@@ -128,10 +128,10 @@ def test_removed_members_and_groups_free_memory() -> None:
     beat(groups, request(member="a", names=names(100)))
     beat(groups, request(member="b", names=names(100)))
     with_both = groups.size_bytes
-    beat(groups, HeartbeatRequest(GroupId("g"), MemberId("b"), -1))
+    beat(groups, ShareHeartbeat(GroupId("g"), MemberId("b"), -1))
     assert 0 < with_both - groups.size_bytes < 2_000
     beat(groups, request(member="a", names=names(3)))
-    beat(groups, HeartbeatRequest(GroupId("g"), MemberId("a"), -1))
+    beat(groups, ShareHeartbeat(GroupId("g"), MemberId("a"), -1))
     records, _ = groups.delete_group(GroupId("g"))
     for record in records:
         groups.replay(record)
@@ -160,8 +160,8 @@ def test_group_larger_than_the_limits_can_be_loaded_used_and_deleted() -> None:
     subscribed = tuple(TopicName("n" * 30_000 + str(number)) for number in range(200))
     groups.replay(ShareGroupMemberMetadata(old, MemberId("m"), None, "c", "/h", subscribed))
     assert groups.size_bytes > GROUP_BYTES_MAX
-    beat(groups, HeartbeatRequest(old, MemberId("m"), 0, None, (TopicName("orders"),), "c", "/h"))
-    beat(groups, HeartbeatRequest(old, MemberId("m"), -1))
+    beat(groups, ShareHeartbeat(old, MemberId("m"), 0, None, (TopicName("orders"),), "c", "/h"))
+    beat(groups, ShareHeartbeat(old, MemberId("m"), -1))
     records, _ = groups.delete_group(old)
     for record in records:
         groups.replay(record)

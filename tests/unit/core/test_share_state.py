@@ -11,6 +11,7 @@ from sharegroup.core.delivery.delivery import (
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
+    Delta,
     StateBatch,
 )
 from sharegroup.core.delivery.stored.share_states import (
@@ -63,11 +64,9 @@ def write(
         states,
         states.write(
             KEY,
+            Delta(start_offset, complete, batches),
             state_epoch=state_epoch,
             leader_epoch=leader_epoch,
-            start_offset=start_offset,
-            delivery_complete_count=complete,
-            batches=batches,
             wall_ms=20,
         ),
     )
@@ -462,11 +461,9 @@ def test_local_leader_may_omit_the_leader_epoch() -> None:
     assert (records, state.start_offset) == ((), 100)
     (record,) = states.write(
         KEY,
+        Delta(100, 0, ()),
         state_epoch=2,
         leader_epoch=None,
-        start_offset=100,
-        delivery_complete_count=0,
-        batches=(),
         wall_ms=30,
     )
     assert isinstance(record, ShareUpdate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.core.deadlines import Now
 from sharegroup.core.transactions.records import (
     EPOCH_LAST,
     TransactionMetadata,
@@ -14,7 +15,6 @@ from sharegroup.core.transactions.records import (
 from sharegroup.core.transactions.transactions import (
     ID_CHARACTERS_MAX,
     PARTITIONS_MAX,
-    Now,
     TransactionEnd,
     Transactions,
     size_bytes,
@@ -31,7 +31,7 @@ from sharegroup.errors import (
     TransactionAbortable,
     TransactionalIdNotFound,
 )
-from sharegroup.ids import TopicName
+from sharegroup.ids import ProducerIdAndEpoch, TopicName
 
 ID = "payments"
 A0 = TransactionPartition(TopicName("a"), 0)
@@ -92,9 +92,8 @@ class World:
         return self.replay(
             self.transactions.add_partitions(
                 ID,
-                producer_id=identity[0],
-                epoch=identity[1],
-                partitions=partitions,
+                ProducerIdAndEpoch(*identity),
+                partitions,
                 client_version=version,
                 now=self.now,
             )
@@ -103,8 +102,7 @@ class World:
     def decide(self, identity: Identity, *, is_commit: bool, version: int = NEW) -> TransactionEnd:
         found = self.transactions.end(
             ID,
-            producer_id=identity[0],
-            epoch=identity[1],
+            ProducerIdAndEpoch(*identity),
             is_commit=is_commit,
             client_version=version,
             fresh_producer_id=self.fresh(version),
@@ -119,7 +117,7 @@ class World:
     def end(self, identity: Identity, *, is_commit: bool, version: int = NEW) -> Identity:
         found = self.decide(identity, is_commit=is_commit, version=version)
         self.complete()
-        return found.producer_id, found.producer_epoch
+        return found.producer
 
     def fence(self, version: int = NEW) -> TransactionMetadata | None:
         return self.replay(
@@ -181,7 +179,7 @@ def test_an_unknown_id_has_no_producer(name: str) -> None:
         "add": lambda: world.add((1, 0), A0),
         "end": lambda: world.decide((1, 0), is_commit=True),
         "verify": lambda: world.transactions.verify(
-            ID, producer_id=1, epoch=0, partitions=(A0,), is_abortable=True
+            ID, ProducerIdAndEpoch(1, 0), (A0,), is_abortable=True
         ),
     }
     with pytest.raises(InvalidProducerIdMapping, match="does not exist, or has expired"):
@@ -225,7 +223,7 @@ def test_with_epoch_bumps_each_end_gives_the_next_epoch() -> None:
     first = world.init()
     world.add(first, A0)
     found = world.decide(first, is_commit=True)
-    assert (found.producer_id, found.producer_epoch) == (first[0], 1)
+    assert found.producer == (first[0], 1)
     assert world.known.state is TransactionState.PREPARE_COMMIT
     done = world.complete()
     assert done is not None
@@ -294,9 +292,9 @@ def test_end_of_a_transaction_that_is_not_there(
         return
     found = world.decide(identity, is_commit=is_commit)
     if expected == AGAIN:
-        assert found == TransactionEnd(None, *current)
+        assert found == TransactionEnd(None, ProducerIdAndEpoch(*current))
     else:
-        assert (found.producer_id, found.producer_epoch) == (current[0], current[1] + 1)
+        assert found.producer == (current[0], current[1] + 1)
         assert world.known.state is TransactionState.PREPARE_ABORT
         assert world.known.partitions == frozenset()
 
@@ -325,7 +323,7 @@ def test_end_of_a_transaction_that_is_not_there_in_the_old_protocol(
             world.decide(identity, is_commit=is_commit, version=OLD)
     else:
         found = world.decide(identity, is_commit=is_commit, version=OLD)
-        assert found == TransactionEnd(None, *identity)
+        assert found == TransactionEnd(None, ProducerIdAndEpoch(*identity))
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
@@ -349,11 +347,13 @@ def test_when_epochs_are_used_up_the_next_transaction_has_a_new_producer_id() ->
     last = world.set_epoch(EPOCH_LAST - 1)
     world.add(last, A0)
     found = world.decide(last, is_commit=True)
-    assert (found.producer_id, found.producer_epoch) == (102, 0)
+    assert found.producer == (102, 0)
     assert world.known.producer_epoch == EPOCH_LAST, "the marker fences the last epoch"
     world.complete()
     assert world.identity == (102, 0)
-    assert world.decide(last, is_commit=True) == TransactionEnd(None, 102, 0), "a retry"
+    assert world.decide(last, is_commit=True) == TransactionEnd(None, ProducerIdAndEpoch(102, 0)), (
+        "a retry"
+    )
     with pytest.raises(InvalidProducerIdMapping):
         world.add(last, A0)
 
@@ -394,9 +394,8 @@ def test_partitions_are_verified_for_producers_that_add_them_before() -> None:
     def verify(*partitions: TransactionPartition, is_abortable: bool = True) -> None:
         world.transactions.verify(
             ID,
-            producer_id=identity[0],
-            epoch=identity[1],
-            partitions=partitions,
+            ProducerIdAndEpoch(*identity),
+            partitions,
             is_abortable=is_abortable,
         )
 

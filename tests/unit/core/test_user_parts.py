@@ -12,16 +12,17 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.groups.classic.consumer_groups import Committer, ConsumerGroups
-from sharegroup.core.groups.classic.member import ConsumerGroupLimits, JoinRequest, Now
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_groups import ClassicGroups, Committer
+from sharegroup.core.groups.classic.member import ClassicGroupLimits, JoinRequest
 from sharegroup.core.groups.classic.offsets import OpenTransaction
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
-from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits, group_totals
-from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatRequest as ModernHeartbeat
-from sharegroup.core.groups.consumer.modern_groups import ModernGroups
-from sharegroup.core.groups.consumer.sizes import ModernGroupSizeLimits, memory_of_groups
-from sharegroup.core.groups.share.heartbeat import HeartbeatRequest, ShareGroupLimits
+from sharegroup.core.groups.classic.sizes import ClassicGroupSizeLimits, group_totals
+from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat
+from sharegroup.core.groups.modern.modern_groups import ModernGroups
+from sharegroup.core.groups.modern.sizes import ModernGroupSizeLimits, memory_of_groups
+from sharegroup.core.groups.share.heartbeat import ShareGroupLimits, ShareHeartbeat
 from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.core.groups.share.share_groups import ShareGroups
 from sharegroup.core.groups.share.sizes import GROUP_ROOM_BYTES, SizeLimits
@@ -29,6 +30,7 @@ from sharegroup.core.security.principal import USER, Principal
 from sharegroup.core.sessions.fetch_session import (
     EVICTION_MS,
     NO_SESSION,
+    FetchSender,
     FetchSessions,
     RequestedPartition,
 )
@@ -39,7 +41,6 @@ from sharegroup.core.transactions.records import (
     TransactionTombstone,
 )
 from sharegroup.core.transactions.transactions import (
-    Now as TransactionNow,
     Transactions,
     size_bytes,
 )
@@ -82,7 +83,7 @@ def share_groups(**sizes: int) -> tuple[ShareGroups, Take]:
     limits = ShareGroupLimits(sizes=SizeLimits(**sizes))
 
     def take(name: str, user: User) -> None:
-        request = HeartbeatRequest(
+        request = ShareHeartbeat(
             GroupId(name), MemberId("m"), 0, subscribed_topic_names=(TOPIC.name,), user=user
         )
         topics = {TOPIC.name: TOPIC}
@@ -124,7 +125,7 @@ def test_deleted_share_group_is_given_back() -> None:
     groups, take = share_groups(all_bytes_max=8 * GROUP_ROOM_BYTES)
     taken(take, ALICE, GroupMaxSizeReached)
     gone = GroupId("User:alice-0")
-    leaving = HeartbeatRequest(gone, MemberId("m"), -1)
+    leaving = ShareHeartbeat(gone, MemberId("m"), -1)
     records, _ = groups.heartbeat(leaving, {}, limits=ShareGroupLimits(), now_ms=0, wall_ms=0)
     for record in records:
         groups.replay(record)
@@ -160,7 +161,7 @@ def test_groups_of_the_consumer_protocol_of_one_user_leave_room() -> None:
             user=user,
         )
         groups.check_heartbeat(request, limits)
-        records, _ = groups.heartbeat(request, cluster, limits=limits, now_ms=0, wall_ms=0)
+        records, _ = groups.heartbeat(request, cluster, limits=limits, now=Now(0, 0))
         for record in records:
             groups.replay(record)
         groups.claim(request.group_id, user)
@@ -169,11 +170,11 @@ def test_groups_of_the_consumer_protocol_of_one_user_leave_room() -> None:
     assert counts == [4, 4, 0]
 
 
-CONSUMERS = ConsumerGroupLimits()
+CONSUMERS = ClassicGroupLimits()
 NOW = Now(0, 1_700_000_000_000)
 
 
-def joined(groups: ConsumerGroups, name: str, user: User, *, metadata: bytes = b"t") -> None:
+def joined(groups: ClassicGroups, name: str, user: User, *, metadata: bytes = b"t") -> None:
     request = JoinRequest(
         group_id=GroupId(name),
         member_id=MemberId(""),
@@ -193,10 +194,10 @@ def joined(groups: ConsumerGroups, name: str, user: User, *, metadata: bytes = b
 
 
 @pytest.mark.parametrize(
-    "sizes", [ConsumerGroupSizeLimits(groups_max=8), ConsumerGroupSizeLimits(all_bytes_max=96_000)]
+    "sizes", [ClassicGroupSizeLimits(groups_max=8), ClassicGroupSizeLimits(all_bytes_max=96_000)]
 )
-def test_consumer_groups_of_one_user_leave_room(sizes: ConsumerGroupSizeLimits) -> None:
-    groups = ConsumerGroups(lambda _: frozenset(), sizes=sizes, totals=group_totals(50))
+def test_consumer_groups_of_one_user_leave_room(sizes: ClassicGroupSizeLimits) -> None:
+    groups = ClassicGroups(lambda _: frozenset(), sizes=sizes, totals=group_totals(50))
 
     def take(name: str, user: User) -> None:
         joined(groups, name, user, metadata=bytes(10_000))
@@ -218,7 +219,7 @@ A commit for a new group needs more room while it is checked, because its size i
 
 
 def committing(*, is_transactional: bool) -> Take:
-    groups = ConsumerGroups(lambda _: frozenset(), totals=group_totals(50))
+    groups = ClassicGroups(lambda _: frozenset(), totals=group_totals(50))
     producer_ids: dict[str, int] = {}
     users: set[User] = set()
 
@@ -259,10 +260,10 @@ def test_pending_offsets_count_although_their_partitions_were_committed_before()
 
 
 def test_owners_of_consumer_groups_are_kept_when_the_log_is_read_again() -> None:
-    groups = ConsumerGroups(lambda _: frozenset(), totals=group_totals(50))
+    groups = ClassicGroups(lambda _: frozenset(), totals=group_totals(50))
     groups.replay(offset("a", 0))
     groups.claim(GroupId("a"), ALICE)
-    read = ConsumerGroups(lambda _: frozenset(), totals=groups.shared_totals.restarted())
+    read = ClassicGroups(lambda _: frozenset(), totals=groups.shared_totals.restarted())
     read.replay(offset("a", 0))
     read.start(now=NOW, limits=CONSUMERS)
     count, offsets, _ = read.shared_totals
@@ -283,8 +284,8 @@ def taking(transactions: Transactions, state: TransactionState) -> Take:
     def take(name: str, user: User) -> None:
         record = transaction(name, state)
         for tombstone in transactions.forgotten_for(record, bytes_max=bytes_max, user=user):
-            transactions.replay(tombstone, now=TransactionNow(0, 0))
-        transactions.replay(record, now=TransactionNow(0, 0))
+            transactions.replay(tombstone, now=Now(0, 0))
+        transactions.replay(record, now=Now(0, 0))
         transactions.claim(name, user)
 
     return take
@@ -309,13 +310,13 @@ def test_user_with_too_many_transactional_ids_loses_its_own_idle_ones() -> None:
 def test_transactional_ids_without_an_owner_are_claimed_once() -> None:
     transactions = Transactions(user_percent=50)
     record = transaction("a", TransactionState.EMPTY)
-    transactions.replay(record, now=TransactionNow(0, 0))
+    transactions.replay(record, now=Now(0, 0))
     transactions.claim("a", None)
     transactions.claim("a", ALICE)
     transactions.claim("a", BOB)
     transactions.claim("unknown", ALICE)
     assert transactions.memory.held_by(ALICE) == transactions.size_bytes
-    transactions.replay(TransactionTombstone("a"), now=TransactionNow(0, 0))
+    transactions.replay(TransactionTombstone("a"), now=Now(0, 0))
     assert transactions.memory.held_by(ALICE) == 0
 
 
@@ -384,11 +385,10 @@ def opened(
     return sessions.plan(
         0,
         0,
-        connection_id=number,
+        sender=FetchSender(number, user=user),
         named={(f"t{partition}", 0): FROM_5 for partition in range(partitions)},
         forgotten=(),
         now_ms=now_ms,
-        user=user,
     ).session_id
 
 
@@ -418,7 +418,7 @@ def test_fetch_session_that_grows_beyond_the_part_of_its_user_is_closed() -> Non
     session_id = opened(sessions, 1, ALICE)
     more = {("more", partition): FROM_5 for partition in range(31)}
     with pytest.raises(FetchSessionIdNotFound, match="User:alice"):
-        sessions.plan(session_id, 1, connection_id=1, named=more, forgotten=(), now_ms=0)
+        sessions.plan(session_id, 1, sender=FetchSender(1), named=more, forgotten=(), now_ms=0)
     session_id = opened(sessions, 1, None)
-    plan = sessions.plan(session_id, 1, connection_id=1, named=more, forgotten=(), now_ms=0)
+    plan = sessions.plan(session_id, 1, sender=FetchSender(1), named=more, forgotten=(), now_ms=0)
     assert len(plan.partitions) == 41

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS, coordinator_json
-from sharegroup.wire.internal_topics.consumer_group_records import (
+from sharegroup.wire.internal_topics.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -20,12 +20,12 @@ from sharegroup.wire.internal_topics.coordinator_records import (
     encode_key,
     encode_value,
 )
+from sharegroup.wire.internal_topics.group_records import TargetAssignmentMetadataValue
 from sharegroup.wire.internal_topics.share_group_records import (
     SHARE_GROUP_RECORDS,
     ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
     ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
 )
 from sharegroup.wire.internal_topics.share_state_records import (
     SHARE_STATE_RECORDS,
@@ -109,7 +109,7 @@ def test_tagged_field_with_its_default_is_left_out() -> None:
     found = coordinator_json(
         SHARE_GROUP_RECORDS,
         encode_key(key),
-        encode_value(ShareGroupTargetAssignmentMetadataValue(assignment_epoch=4)),
+        encode_value(TargetAssignmentMetadataValue(assignment_epoch=4)),
     )
     assert found["value"] == {"version": 0, "data": {"assignmentEpoch": 4}}
 

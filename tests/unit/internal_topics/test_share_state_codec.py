@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from sharegroup.core.delivery.delivery import RecordState, StateBatch
+from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.delivery.stored.share_states import (
     ShareSnapshot,
     ShareStateRecord,
@@ -70,8 +70,8 @@ def log_of(said: Iterable[tuple[SharePartitionKey, str, int, RecordState]]) -> l
             arguments |= {"state_epoch": 1, "start_offset": number}
         elif verb == "write":
             batch = StateBatch(number, number + 3, state, 1 + number % 2)
-            arguments |= {"state_epoch": 1, "leader_epoch": 0, "start_offset": number // 3}
-            arguments |= {"delivery_complete_count": number, "batches": (batch,)}
+            arguments |= {"state_epoch": 1, "leader_epoch": 0}
+            arguments |= {"delta": Delta(number // 3, number, (batch,))}
         elif verb == "delete":
             arguments = {}
         try:

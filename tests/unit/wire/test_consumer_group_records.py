@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from sharegroup.wire.codec.decoder import DecodeError
-from sharegroup.wire.internal_topics.consumer_group_records import (
-    CONSUMER_GROUP_RECORDS,
+from sharegroup.wire.internal_topics.classic_group_records import (
+    CLASSIC_GROUP_RECORDS,
     ExpiringOffsetCommitValue,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -83,13 +83,13 @@ CASES = [
 def test_records_have_kafkas_bytes(key: Any, value: Any, key_hex: str, value_hex: str) -> None:
     key_bytes, value_bytes = bytes.fromhex(key_hex), bytes.fromhex(value_hex)
     assert (encode_key(key), encode_value(value)) == (key_bytes, value_bytes)
-    assert decode_record(CONSUMER_GROUP_RECORDS, key_bytes, value_bytes) == (key, value)
-    assert decode_record(CONSUMER_GROUP_RECORDS, key_bytes, None) == (key, None)
+    assert decode_record(CLASSIC_GROUP_RECORDS, key_bytes, value_bytes) == (key, value)
+    assert decode_record(CLASSIC_GROUP_RECORDS, key_bytes, None) == (key, None)
 
 
 def test_unknown_version_is_an_error() -> None:
     with pytest.raises(DecodeError, match="expected version 4"):
-        decode_record(CONSUMER_GROUP_RECORDS, encode_key(OFFSET_KEY), b"\0\5")
+        decode_record(CLASSIC_GROUP_RECORDS, encode_key(OFFSET_KEY), b"\0\5")
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 99])

@@ -13,11 +13,16 @@ from kio.serial import entity_reader
 from sharegroup.wire.codec.decoder import DecodeError
 from sharegroup.wire.codec.encoder import EncodeError
 from sharegroup.wire.codec.schema import message_fields
-from sharegroup.wire.internal_topics.consumer_group_records import CONSUMER_GROUP_RECORDS
+from sharegroup.wire.internal_topics.classic_group_records import CLASSIC_GROUP_RECORDS
 from sharegroup.wire.internal_topics.coordinator_records import (
     decode_record,
     encode_key,
     encode_value,
+)
+from sharegroup.wire.internal_topics.group_records import (
+    TargetAssignmentMemberValue,
+    TargetAssignmentMetadataValue,
+    TopicPartitions,
 )
 from sharegroup.wire.internal_topics.modern_group_records import MODERN_GROUP_RECORDS
 from sharegroup.wire.internal_topics.share_group_records import (
@@ -31,11 +36,8 @@ from sharegroup.wire.internal_topics.share_group_records import (
     ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
     TopicInfo,
-    TopicPartitions,
     TopicPartitionsInfo,
 )
 from sharegroup.wire.internal_topics.share_state_records import (
@@ -50,7 +52,7 @@ from sharegroup.wire.internal_topics.transaction_records import TRANSACTION_RECO
 from tests.unit.wire.messages import by_kio, messages, random_message
 
 EVERY_TABLE = (
-    SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS, CONSUMER_GROUP_RECORDS, MODERN_GROUP_RECORDS,
+    SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS, CLASSIC_GROUP_RECORDS, MODERN_GROUP_RECORDS,
     TRANSACTION_RECORDS,
 )  # fmt: skip
 
@@ -104,13 +106,13 @@ LAYOUTS = [
     (
         ShareGroupTargetAssignmentMetadataKey(group_id="g"),
         "000c000167",
-        ShareGroupTargetAssignmentMetadataValue(assignment_epoch=4, assignment_timestamp=9),
+        TargetAssignmentMetadataValue(assignment_epoch=4, assignment_timestamp=9),
         "0000000000040100080000000000000009",
     ),
     (
         ShareGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
         "000d00016700016d",
-        ShareGroupTargetAssignmentMemberValue(topic_partitions=(PARTITIONS,)),
+        TargetAssignmentMemberValue(topic_partitions=(PARTITIONS,)),
         "000002" + PARTITIONS_HEX + "00",
     ),
     (

@@ -10,14 +10,15 @@ from uuid import UUID
 import pytest
 
 from sharegroup.broker.groups.modern_group_records import decode, encode
-from sharegroup.core.groups.consumer import records as core
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern import records as core
+from sharegroup.core.groups.modern.records import (
     ClassicMember,
     MemberState,
     ModernGroupRecord,
     ModernGroupRecordType,
-    Tombstone,
+    ModernGroupTombstone,
 )
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.internal_topics import modern_group_records as wire
 from sharegroup.wire.internal_topics.coordinator_records import encode_key, encode_value
@@ -26,9 +27,9 @@ GROUP, MEMBER = GroupId("g"), MemberId("m")
 TOPIC = TopicId(UUID(int=1))
 
 RECORDS: list[tuple[ModernGroupRecord, str, str | None]] = [
-    (core.ModernGroupMetadata(GROUP, 3, 0), "0003000167", "00000000000300"),
+    (GroupEpoch(GROUP, 3, 0), "0003000167", "00000000000300"),
     (
-        core.ModernGroupMetadata(GROUP, 3, -5),
+        GroupEpoch(GROUP, 3, -5),
         "0003000167",
         "000000000003010008fffffffffffffffb",
     ),
@@ -59,12 +60,12 @@ RECORDS: list[tuple[ModernGroupRecord, str, str | None]] = [
         "11" + "01" + "00000064" + "02" + "0672616e6765" + "037878" + "00" + "00",
     ),
     (
-        core.ModernGroupTargetAssignmentMetadata(GROUP, 3, 77),
+        TargetAssignmentEpoch(GROUP, 3, 77),
         "0006000167",
         "000000000003010008000000000000004d",
     ),
     (
-        core.ModernGroupTargetAssignmentMember(
+        TargetAssignment(
             GROUP, MEMBER, frozenset({TopicIdPartition(TOPIC, 1), TopicIdPartition(TOPIC, 0)})
         ),
         "000700016700016d",
@@ -89,15 +90,15 @@ RECORDS: list[tuple[ModernGroupRecord, str, str | None]] = [
         "0010000167" + "0003" + "782e2a",
         "0000" + "020261" + "0000000000000004" + "0000000000000005" + "00",
     ),
-    (Tombstone(ModernGroupRecordType.METADATA, GROUP), "0003000167", None),
-    (Tombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP), "0004000167", None),
+    (ModernGroupTombstone(ModernGroupRecordType.METADATA, GROUP), "0003000167", None),
+    (ModernGroupTombstone(ModernGroupRecordType.PARTITION_METADATA, GROUP), "0004000167", None),
     (
-        Tombstone(ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MEMBER),
+        ModernGroupTombstone(ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MEMBER),
         "000800016700016d",
         None,
     ),
     (
-        Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, GROUP, pattern="x.*"),
+        ModernGroupTombstone(ModernGroupRecordType.REGULAR_EXPRESSION, GROUP, pattern="x.*"),
         "00100001670003782e2a",
         None,
     ),

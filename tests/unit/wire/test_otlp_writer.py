@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from sharegroup.steps import run_to_end
-from sharegroup.wire.otlp_metrics import OtlpValue, read_metrics
-from sharegroup.wire.otlp_writer import encode_metrics
+from sharegroup.wire.otlp_metrics import OtlpValue, encode_metrics, read_metrics
 
 NAMES = st.text(min_size=1, max_size=40)
 LABELS = st.dictionaries(NAMES, st.text(max_size=40), max_size=4).map(

@@ -25,7 +25,7 @@ from sharegroup.wire.batches.records import (
     encode_batch,
     single_record,
 )
-from sharegroup.wire.batches.zigzag import zigzag
+from sharegroup.wire.varints import zigzag
 
 RECORDS = [
     SimpleRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),

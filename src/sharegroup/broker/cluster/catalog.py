@@ -17,9 +17,8 @@ from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog_part import CatalogPart, ClientMetricsSettings, Event
 from sharegroup.broker.cluster.scram_credentials import ScramCredentials
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
-from sharegroup.broker.configuration.config_values import parse_part
+from sharegroup.broker.configuration.config_values import check_topic_name, parse_part
 from sharegroup.broker.configuration.topic_config import check_topic_config
-from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.core.quotas.entities import ClientQuotas
 from sharegroup.core.security.principal import Author, parse_principal
 from sharegroup.core.shared_totals import SharedTotal, text_bytes

@@ -17,10 +17,9 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.errors import KafkaStorageError, NotCoordinator
-from sharegroup.ids import TopicName
+from sharegroup.ids import ProducerIdAndEpoch, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches.batches import NO_PRODUCER_ID

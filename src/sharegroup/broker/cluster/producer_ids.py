@@ -1,4 +1,4 @@
-"""Producers: their ids and epochs, and the assignment of ids.
+"""The assignment of producer ids.
 
 Ids are assigned to idempotent producers from durable blocks, so that no id is used twice.  Only the
 end of the current block is written, so one in a thousand ids costs a disk write.  After a crash the
@@ -8,7 +8,6 @@ rest of the current block is never used.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
 
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
@@ -36,13 +35,6 @@ class ProducerIds:
                 await self._topics.alter(lambda: {"event": "producer_ids", "end": end})
             producer_id, self._next = self._next, self._next + 1
         return producer_id
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """A producer in one of its epochs; only the newest epoch of a producer id may write."""
-
-    producer_id: int
-    epoch: int
 
 
 def for_older_client(error: KafkaError, *, knows_fenced: bool) -> KafkaError:

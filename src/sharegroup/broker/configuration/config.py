@@ -21,19 +21,18 @@ from sharegroup.broker.configuration.config_values import (
     parse_part,
     parse_value,
 )
-from sharegroup.broker.configuration.group_config import (
+from sharegroup.broker.configuration.consumer_group_config import (
     ConsumerGroupConfig,
+    ModernGroupConfig,
+)
+from sharegroup.broker.configuration.group_config import (
     CoordinatorConfig,
+    GroupConfig,
     ShareGroupConfig,
-    check_share_groups,
+    check_groups,
 )
 from sharegroup.broker.configuration.listener_settings import base_names, listener_of
 from sharegroup.broker.configuration.log_config import LogConfig
-from sharegroup.broker.configuration.modern_group_config import (
-    GroupConfig,
-    ModernGroupConfig,
-    check_modern_groups,
-)
 from sharegroup.broker.configuration.quota_config import QuotaConfig
 from sharegroup.broker.configuration.sasl_config import SaslConfig
 from sharegroup.broker.configuration.server_config import ServerConfig
@@ -118,8 +117,8 @@ class Config:
         }
         config = cls(**parts, given=given)
         check_unserved_keys(given, node_id=config.server.node_id)
-        check_share_groups(config.share_group)
-        check_modern_groups(config.modern_group)
+        check_groups(config.share_group)
+        check_groups(config.modern_group)
         parse_authorizer(config.server)
         return config
 

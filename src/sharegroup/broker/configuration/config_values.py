@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from enum import IntEnum
 from functools import cache
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack, dataclass_transform
 
-from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.errors import InvalidConfig, InvalidTopic
 
 INT_MAX = 2**31 - 1
@@ -30,7 +29,12 @@ _BY_DURATION = re.compile(
     re.ASCII,
 )
 
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
 _REPLICA = re.compile(r"\d{1,10}:\d{1,10}", re.ASCII)
+
+INHERITED = ("kind", "low", "high", "choices", "effect", "internal")
+"""The options of a broker key that a setting of a topic or a group has, too."""
 
 Part = TypeVar("Part")
 
@@ -97,51 +101,71 @@ _LIMITS = {
 }
 
 
-def key(
-    name: str,
-    default: object,
-    text: str,
-    *,
-    kind: ConfigType | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    synonym: str = "",
-    fallbacks: tuple[tuple[str, int], ...] = (),
-    effect: bool = True,
-    internal: bool = False,
-    fixed: bool = False,
-    live: bool = False,
-    per_listener: bool = False,
-) -> Any:
-    """Declare a field of a configuration class.
+class KeyOptions(TypedDict, total=False):
+    """What a key may have besides name, default and text."""
 
-    ``kind`` is Kafka's name of the type, if the field's own type does not determine it.  ``low``
-    and ``high`` bound a number, or the length of a list.  ``synonym`` names the broker key whose
-    value is used while this one is not set.  ``fallbacks`` names keys of the same part that are
-    used then, each with the units of this key in one of its own.  ``effect=False`` marks a key that
-    is accepted for compatibility and changes nothing on a single node.  ``internal`` keys are not
-    listed by DescribeConfigs.  ``fixed`` keys cannot be changed while the broker runs, even in a
-    part whose other keys can, and ``live`` keys can in a part whose other keys cannot.
-    ``per_listener`` keys may have the prefix of a listener (`listener_settings`); unless they are
-    ``fixed``, they can be changed for a listener while the broker runs.
+    kind: ConfigType | None
+    """Kafka's name of the type, if the field's own type does not determine it."""
+    low: float | None
+    high: float | None
+    """The bounds of a number, or of the length of a list."""
+    choices: tuple[str, ...]
+    synonym: str
+    """The name of the broker key whose value is used while this one is not set."""
+    fallbacks: tuple[tuple[str, int], ...]
+    """Keys of the same part that are used then, with the units of this key in one of each."""
+    effect: bool
+    """False for a key that is accepted for compatibility and changes nothing on a single node."""
+    internal: bool
+    """Whether DescribeConfigs leaves the key out."""
+    fixed: bool
+    """Whether the key cannot be changed while the broker runs, although its part can."""
+    live: bool
+    """Whether the key can be changed while the broker runs, although its part cannot."""
+    per_listener: bool
+    """Whether the key may have the prefix of a listener (`listener_settings`).
+
+    Unless it is ``fixed``, it can be changed for a listener while the broker runs.
     """
-    metadata = {
-        "name": name,
-        "text": text,
-        "kind": kind,
-        "low": low,
-        "high": high,
-        "choices": choices,
-        "synonym": synonym,
-        "fallbacks": fallbacks,
-        "effect": effect,
-        "internal": internal,
-        "fixed": fixed,
-        "live": live,
-        "per_listener": per_listener,
-    }
+
+
+DEFAULT_OPTIONS: KeyOptions = {
+    "kind": None,
+    "low": None,
+    "high": None,
+    "choices": (),
+    "synonym": "",
+    "fallbacks": (),
+    "effect": True,
+    "internal": False,
+    "fixed": False,
+    "live": False,
+    "per_listener": False,
+}
+
+
+def key(name: str, default: object, text: str, **options: Unpack[KeyOptions]) -> Any:
+    """Declare a field of a configuration class."""
+    metadata = {"name": name, "text": text, **DEFAULT_OPTIONS, **options}
     return field(default=default, metadata=metadata)
+
+
+def inherited(
+    part: type[ConfigPart],
+    name: str,
+    synonym: str,
+    text: str = "",
+    /,
+    **different: Unpack[KeyOptions],
+) -> Any:
+    """Declare a setting of a topic or a group; None means that the broker's key is used.
+
+    Type, range and choices are those of the key ``synonym`` of ``part``, except for ``different``.
+    A setting that has no effect, like its key, may have the text of the key.
+    """
+    metadata = next(entry.metadata for entry in entries(part) if entry.metadata["name"] == synonym)
+    options: Any = {option: metadata[option] for option in INHERITED} | different
+    return key(name, None, text or metadata["text"], synonym=synonym, **options)
 
 
 def kind_of(entry: Field[Any]) -> ConfigType:
@@ -238,6 +262,15 @@ def check_offset_reset(text: str) -> None:
         raise InvalidConfig(
             "share.auto.offset.reset must be latest, earliest or by_duration:PnDTnHnMn.nS, "
             f"not {text!r}"
+        )
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopic for a name that is not allowed."""
+    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidTopic(
+            f"topic name {name!r} is not allowed: 1 to 249 of the characters a-z A-Z 0-9 . _ - "
+            "and neither '.' nor '..'"
         )
 
 

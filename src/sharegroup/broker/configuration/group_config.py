@@ -1,4 +1,4 @@
-"""Configuration of groups: share groups, consumer groups, and internal topics.
+"""Configuration of groups: their own settings, share groups, internal topics.
 
 A share group's own value is bounded by two keys of the broker, a least and a greatest value
 (KIP-1240): the field ``lock_ms`` has ``lock_ms_min`` and ``lock_ms_max`` beside it.
@@ -6,10 +6,18 @@ A share group's own value is bounded by two keys of the broker, a least and a gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any, Unpack
 
-from sharegroup.broker.configuration.config_values import ConfigPart, ConfigType, entries, key
-from sharegroup.core.groups.classic import sizes as consumer_group_sizes
+from sharegroup.broker.configuration import consumer_group_config
+from sharegroup.broker.configuration.config_values import (
+    ConfigPart,
+    ConfigType,
+    KeyOptions,
+    entries,
+    inherited,
+    key,
+)
+from sharegroup.broker.configuration.consumer_group_config import ModernGroupConfig
 from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import user_part as session_sizes
 from sharegroup.errors import InvalidConfig
@@ -84,14 +92,6 @@ class ShareGroupConfig(ConfigPart):
         "group.share.assignor.offload.enable",
         True,
         "The broker computes an assignment immediately; this takes milliseconds.",
-        internal=True,
-        effect=False,
-    )
-    initialize_retry_ms: int = key(
-        "group.share.initialize.retry.interval.ms",
-        30_000,
-        "Share state is initialized in the same step in which a group subscribes.",
-        low=1,
         internal=True,
         effect=False,
     )
@@ -200,19 +200,6 @@ class ShareGroupConfig(ConfigPart):
         low=1,
         fixed=True,
     )
-    remote_wait_ms: int = key(
-        "remote.fetch.max.wait.ms",
-        500,
-        "Every log is completely on the local disk.",
-        low=1,
-        effect=False,
-    )
-    purge_interval: int = key(
-        "share.fetch.purgatory.purge.interval.requests",
-        1_000,
-        "A long poll is removed as soon as it has ended.",
-        effect=False,
-    )
     persister: str = key(
         "group.share.persister.class.name",
         DEFAULT_PERSISTER,
@@ -241,24 +228,27 @@ class ShareGroupConfig(ConfigPart):
     )
 
 
-BOUNDED = (
-    "session_timeout_ms",
-    "heartbeat_interval_ms",
-    "assignment_interval_ms",
-    "delivery_count_max",
-    "lock_ms",
-    "in_flight_max",
-)
+BOUNDED = (*consumer_group_config.BOUNDED, "delivery_count_max", "lock_ms", "in_flight_max")
 """The fields that have a least and a greatest value beside them."""
 
 
-def check_share_groups(config: ShareGroupConfig) -> None:
+def check_groups(config: ShareGroupConfig | ModernGroupConfig) -> None:
     """Raise InvalidConfig if values contradict each other, although each is in its own range."""
-    names = {entry.name: entry.metadata["name"] for entry in entries(type(config))}
-    for field in BOUNDED:
-        for lower, higher in ((f"{field}_min", field), (field, f"{field}_max")):
-            _check_order(config, names, lower, higher)
-    _check_order(config, names, "members_max", "sessions_max")
+    is_share = isinstance(config, ShareGroupConfig)
+    pairs = [
+        pair
+        for field in (BOUNDED if is_share else consumer_group_config.BOUNDED)
+        for pair in ((f"{field}_min", field), (field, f"{field}_max"))
+    ]
+    if is_share:
+        pairs.append(("members_max", "sessions_max"))
+    names = {entry.name: entry.metadata["name"] for entry in entries(config)}
+    for lower, higher in pairs:
+        low, high = getattr(config, lower), getattr(config, higher)
+        if low > high:
+            raise InvalidConfig(
+                f"{names[lower]}={low} must not be larger than {names[higher]}={high}"
+            )
     if config.session_timeout_ms <= config.heartbeat_interval_ms:
         raise InvalidConfig(
             f"{names['session_timeout_ms']}={config.session_timeout_ms} must be larger than "
@@ -266,73 +256,97 @@ def check_share_groups(config: ShareGroupConfig) -> None:
         )
 
 
-def _check_order(
-    config: ShareGroupConfig, names: Mapping[str, str], lower: str, higher: str
-) -> None:
-    low, high = getattr(config, lower), getattr(config, higher)
-    if low > high:
-        raise InvalidConfig(f"{names[lower]}={low} must not be larger than {names[higher]}={high}")
+def _of_share_groups(name: str, text: str, **different: Unpack[KeyOptions]) -> Any:
+    return inherited(ShareGroupConfig, name, f"group.{name}", text, **different)
 
 
-class ConsumerGroupConfig(ConfigPart):
-    """Settings of consumer groups and of their committed offsets."""
+def _of_modern_groups(name: str, text: str) -> Any:
+    return inherited(ModernGroupConfig, name, f"group.{name}", text)
 
-    protocols: tuple[str, ...] = key(
-        "group.coordinator.rebalance.protocols",
-        ("classic", "consumer", "streams"),
-        "The features `group.version` and `share.version` enable the consumer protocol and share "
-        "groups.",
-        choices=("classic", "consumer", "streams", "share"),
-        low=1,
-        fixed=True,
+
+class GroupConfig(ConfigPart):
+    """A group's own settings (KIP-848, KIP-932); None means that the broker's value is used.
+
+    Keys that begin with ``consumer.`` are for groups of the consumer protocol, all others for share
+    groups.
+    """
+
+    consumer_session_timeout_ms: int | None = _of_modern_groups(
+        "consumer.session.timeout.ms",
+        "Time without a heartbeat after which a member of this consumer group is removed.",
     )
-    session_timeout_ms_min: int = key(
-        "group.min.session.timeout.ms",
-        6_000,
-        "Minimum session timeout of a member of a consumer group.",
-        low=0,
+    consumer_heartbeat_interval_ms: int | None = _of_modern_groups(
+        "consumer.heartbeat.interval.ms",
+        "Interval between heartbeats of the members of this consumer group.",
     )
-    session_timeout_ms_max: int = key(
-        "group.max.session.timeout.ms",
-        1_800_000,
-        "Maximum session timeout of a member of a consumer group.",
-        low=0,
+    consumer_assignment_interval_ms: int | None = _of_modern_groups(
+        "consumer.assignment.interval.ms",
+        "Minimum time between two assignments of this consumer group.",
     )
-    members_max: int = key(
-        "group.max.size", 1_000, "Maximum number of members of a consumer group.", low=1
+    consumer_assignor_offload: bool | None = _of_modern_groups(
+        "consumer.assignor.offload.enable",
+        "The broker computes an assignment of this group immediately; this takes milliseconds.",
     )
-    rebalance_delay_ms: int = key(
-        "group.initial.rebalance.delay.ms",
-        0,
-        "Time for which a new group waits for more members before its first assignment.",
-        low=0,
+
+    session_timeout_ms: int | None = _of_share_groups(
+        "share.session.timeout.ms",
+        "Time without a heartbeat after which a member of this group is removed.",
     )
-    offset_metadata_bytes_max: int = key(
-        "offset.metadata.max.bytes",
-        4_096,
-        "Maximum size of the metadata of a committed offset.",
-        low=0,
+    heartbeat_interval_ms: int | None = _of_share_groups(
+        "share.heartbeat.interval.ms",
+        "Interval between heartbeats of the members of this group.",
     )
-    offsets_bytes_max: int = key(
-        "sharegroup.committed.offsets.bytes.max",
-        consumer_group_sizes.ALL_OFFSETS_BYTES_MAX,
-        "Maximum memory for the committed offsets of all consumer groups; one group may use half "
-        "of it.",
-        kind=ConfigType.LONG,
-        low=1,
+    lock_ms: int | None = _of_share_groups(
+        "share.record.lock.duration.ms",
+        "Duration of the lock of a record that is delivered to this group.",
+        high=None,
     )
-    offsets_retention_minutes: int = key(
-        "offsets.retention.minutes",
-        10_080,
-        "Time for which the offsets of a group without members are kept.",
-        low=1,
+    delivery_count_max: int | None = _of_share_groups(
+        "share.delivery.count.limit",
+        "Number of deliveries to this group after which a record is archived.",
+        high=None,
     )
-    offsets_check_ms: int = key(
-        "offsets.retention.check.interval.ms",
-        600_000,
-        "Interval between checks for expired committed offsets.",
-        kind=ConfigType.LONG,
-        low=1,
+    in_flight_max: int | None = _of_share_groups(
+        "share.partition.max.record.locks",
+        "Maximum number of records of a share partition of this group that are locked or wait for "
+        "redelivery.",
+        high=None,
+    )
+    assignment_interval_ms: int | None = _of_share_groups(
+        "share.assignment.interval.ms",
+        "Minimum time between two assignments of this group.",
+    )
+    assignor_offload: bool | None = _of_share_groups(
+        "share.assignor.offload.enable",
+        "The broker computes an assignment of this group immediately; this takes milliseconds.",
+    )
+    renewal: bool = key(
+        "share.renew.acknowledge.enable",
+        True,
+        "Whether members of this group may renew their locks (KIP-1222).",
+    )
+    auto_offset_reset: str = key(
+        "share.auto.offset.reset",
+        "latest",
+        "Position at which a new group starts: latest, earliest or by_duration:PnDTnHnMn.nS.",
+    )
+    isolation_level: str = key(
+        "share.isolation.level",
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are delivered (`read_uncommitted`).",
+        choices=("read_uncommitted", "read_committed"),
+    )
+    dead_letter_topic: str = key(
+        "errors.deadletterqueue.topic.name",
+        "",
+        "Topic for records that could not be processed; empty: the records are archived without a "
+        "dead letter.",
+    )
+    dead_letter_copy: bool = key(
+        "errors.deadletterqueue.copy.record.enable",
+        False,
+        "Whether a dead letter contains the key, value and headers of the record, or only its "
+        "topic, partition and offset.",
     )
 
 
@@ -373,61 +387,6 @@ class CoordinatorConfig(ConfigPart):
         "records can be deleted.",
         low=1,
         internal=True,
-    )
-    state_replicas: int = key(
-        "share.coordinator.state.topic.replication.factor",
-        3,
-        "There is one broker, so a partition has one replica.",
-        kind=ConfigType.SHORT,
-        low=1,
-        effect=False,
-    )
-    state_insync_replicas: int = key(
-        "share.coordinator.state.topic.min.isr",
-        2,
-        "There is one broker, so a partition has one replica.",
-        kind=ConfigType.SHORT,
-        low=1,
-        effect=False,
-    )
-    state_compression: int = key(
-        "share.coordinator.state.topic.compression.codec",
-        0,
-        "Share state is written without compression.",
-        low=0,
-        high=4,
-        effect=False,
-    )
-    state_threads: int = key(
-        "share.coordinator.threads", 1, "The broker has one event loop.", low=1, effect=False
-    )
-    state_write_timeout_ms: int = key(
-        "share.coordinator.write.timeout.ms",
-        5_000,
-        "A write is answered when it is durable or has failed.",
-        low=1,
-        effect=False,
-    )
-    state_load_bytes: int = key(
-        "share.coordinator.load.buffer.size",
-        5_242_880,
-        "The broker chooses the size of the chunks in which share state is loaded.",
-        low=1,
-        effect=False,
-    )
-    state_linger_ms: int = key(
-        "share.coordinator.append.linger.ms",
-        -1,
-        "Writes that arrive during a sync share the next one; no write waits for others.",
-        low=-1,
-        effect=False,
-    )
-    state_buffer_bytes: int = key(
-        "share.coordinator.cached.buffer.max.bytes",
-        1_048_588,
-        "No buffer is kept between writes.",
-        low=524_288,
-        effect=False,
     )
     offsets_partitions: int = key(
         "offsets.topic.num.partitions",

@@ -22,6 +22,7 @@ NO_EFFECT = {
     num.network.threads INT 3 1.. cluster
     num.recovery.threads.per.data.dir INT 2 1.. cluster
     num.replica.alter.log.dirs.threads INT - - fixed
+    share.coordinator.threads INT 1 1.. fixed
     """,
     "There is one broker: no partition has followers, and no leader is elected.": """
     alter.log.dirs.replication.quota.window.num INT 11 1.. fixed
@@ -43,6 +44,8 @@ NO_EFFECT = {
     replica.socket.timeout.ms INT 30000 - fixed
     replication.quota.window.num INT 11 1.. fixed
     replication.quota.window.size.seconds INT 1 1.. fixed
+    share.coordinator.state.topic.min.isr SHORT 2 1.. fixed
+    share.coordinator.state.topic.replication.factor SHORT 3 1.. fixed
     transaction.state.log.min.isr INT 2 1.. fixed
     transaction.state.log.replication.factor SHORT 3 1.. fixed
     unclean.leader.election.interval.ms LONG 300000 1.. fixed internal
@@ -102,6 +105,7 @@ NO_EFFECT = {
     delete.records.purgatory.purge.interval.requests INT 1 - fixed
     fetch.purgatory.purge.interval.requests INT 1000 - fixed
     producer.purgatory.purge.interval.requests INT 1000 - fixed
+    share.fetch.purgatory.purge.interval.requests INT 1000 - cluster
     """,
     "The cleaner chooses its buffers and works in slices between requests.": """
     log.cleaner.io.buffer.load.factor DOUBLE 0.9 - cluster
@@ -115,6 +119,7 @@ NO_EFFECT = {
     log.initial.task.delay.ms LONG 30000 0.. fixed internal
     """,
     "Each log is completely on the local disk.": """
+    remote.fetch.max.wait.ms INT 500 1.. cluster
     remote.list.offsets.request.timeout.ms LONG 30000 1.. cluster
     remote.log.index.file.cache.total.size.bytes LONG 1073741824 1.. cluster
     remote.log.index.file.cache.ttl.ms LONG 900000 -1.. fixed internal
@@ -206,13 +211,19 @@ NO_EFFECT = {
     metrics.recording.level STRING INFO - fixed
     metrics.sample.window.ms LONG 30000 1.. fixed
     """,
-    "A group's records are written without compression, with the next sync, and loaded in "
-    "chunks that the broker chooses.": """
+    "The records of coordinators are written without compression, with the next sync, and loaded "
+    "in chunks that the broker chooses.": """
     group.coordinator.append.linger.ms INT -1 -1.. fixed
     group.coordinator.cached.buffer.max.bytes INT 1048588 524288.. cluster
     offsets.commit.timeout.ms INT 5000 1.. fixed
     offsets.load.buffer.size INT 5242880 1.. fixed
     offsets.topic.compression.codec INT 0 - fixed
+    share.coordinator.append.linger.ms INT -1 -1.. fixed
+    share.coordinator.cached.buffer.max.bytes INT 1048588 524288.. fixed
+    share.coordinator.load.buffer.size INT 5242880 1.. fixed
+    share.coordinator.state.topic.compression.codec INT 0 0..4 fixed
+    share.coordinator.write.timeout.ms INT 5000 1.. fixed
+    transaction.state.log.load.buffer.size INT 5242880 1..2147483647 fixed
     """,
     "The streams protocol (KIP-1071) is not served; clients get an error.": """
     group.streams.acceptable.recovery.lag LONG 10000 0.. fixed internal
@@ -236,6 +247,21 @@ NO_EFFECT = {
     group.streams.rack.aware.assignment.tags LIST "" - fixed
     group.streams.session.timeout.ms INT 45000 1.. fixed
     group.streams.task.offset.interval.ms INT 60000 1.. fixed internal
+    """,
+    "Share state is initialized in the same step in which a group subscribes.": """
+    group.share.initialize.retry.interval.ms INT 30000 1.. cluster internal
+    """,
+    "A regular expression is matched again whenever topics are created or deleted.": """
+    group.consumer.regex.refresh.interval.ms INT 600000 10000.. cluster internal
+    """,
+    "Transactions are aborted as soon as they time out.": """
+    transaction.abort.timed.out.transaction.cleanup.interval.ms INT 10000 1..2147483647 fixed
+    """,
+    "Two-phase commit is not supported, as in Kafka 4.4 without unstable features.": """
+    transaction.two.phase.commit.enable BOOLEAN false - fixed
+    """,
+    "A batch of a transaction is always checked against its transaction.": """
+    transaction.partition.verification.enable BOOLEAN true - fixed
     """,
     "A partition is added to a transaction at once, so nothing is tried again.": """
     add.partitions.to.txn.retry.backoff.max.ms INT 100 0.. fixed

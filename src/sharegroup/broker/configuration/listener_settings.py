@@ -37,21 +37,6 @@ def listener_settings(part: Part, texts: Mapping[str, str], listener: str) -> Pa
     return replace(part, **own) if own else part  # type: ignore[type-var]
 
 
-def mechanism_text(
-    texts: Mapping[str, str], listener: str, mechanism: str, name: str
-) -> str | None:
-    """Return the text of a key for one listener and mechanism; None if it was not given.
-
-    The keys are tried from the most specific one on: with listener and mechanism, with the
-    listener, without both.
-    """
-    prefix = f"{PREFIX}{listener.lower()}."
-    for tried in (f"{prefix}{mechanism.lower()}.{name}", prefix + name, name):
-        if tried in texts:
-            return texts[tried]
-    return None
-
-
 def base_names(name: str) -> tuple[str, ...]:
     """Return the keys that ``name`` may be the variant of for one listener; empty if none.
 

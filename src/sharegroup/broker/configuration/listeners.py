@@ -108,16 +108,10 @@ def parse_listeners(
     protocols = _protocols(server, client_listeners)
     listeners = []
     for name, address in client_listeners.items():
-        narrows = not insecure and protocols[name] == "PLAINTEXT"
-        listener = _listener(
-            server,
-            name,
-            address,
-            advertised.get(name),
-            protocols[name],
-            narrows=narrows,
-            is_local=is_local,
-        )
+        listener = _listener(server, name, address, advertised.get(name), protocols[name])
+        narrows = not insecure and listener.protocol == "PLAINTEXT"
+        if narrows and listener.host in EVERY_ADDRESS and is_local(listener.advertised_host):
+            listener = replace(listener, host=LOOPBACK, is_narrowed=True)
         if not is_local(listener.host):
             _check_protection(config, listener, insecure=insecure)
             needs_certificates = listener.protocol == "SSL" and not insecure
@@ -157,19 +151,13 @@ def _listener(
     bound: tuple[str, int],
     advertised: tuple[str, int] | None,
     protocol: str,
-    *,
-    narrows: bool,
-    is_local: Callable[[str], bool],
 ) -> Listener:
     host, port = bound
     host = host or "0.0.0.0"  # noqa: S104  Kafka's meaning of an empty host.
     if advertised is None:
         advertised = server.advertised_host or ("" if host in EVERY_ADDRESS else host), 0
     advertised_host, advertised_port = advertised
-    is_narrowed = host in EVERY_ADDRESS and narrows and is_local(advertised_host)
-    if is_narrowed:
-        host = LOOPBACK
-    return Listener(name, host, port, advertised_host, advertised_port, is_narrowed, protocol)
+    return Listener(name, host, port, advertised_host, advertised_port, False, protocol)
 
 
 def _check_advertised(server: ServerConfig, listener: Listener) -> None:

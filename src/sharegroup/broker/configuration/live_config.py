@@ -28,9 +28,8 @@ from sharegroup.broker.configuration.config import (
     listener_entry,
 )
 from sharegroup.broker.configuration.config_values import ConfigType, entries, kind_of, parse_value
-from sharegroup.broker.configuration.group_config import check_share_groups
+from sharegroup.broker.configuration.group_config import check_groups
 from sharegroup.broker.configuration.listener_settings import PREFIX, listener_of
-from sharegroup.broker.configuration.modern_group_config import check_modern_groups
 from sharegroup.broker.configuration.transaction_config import TransactionConfig
 from sharegroup.errors import InvalidConfig
 
@@ -124,9 +123,9 @@ class LiveConfig:
         overlay = {**default, **own}
         check_unserved_keys(overlay, node_id=self._started.server.node_id)
         share_group = _overlaid(self._started.share_group, overlay)
-        check_share_groups(share_group)
+        check_groups(share_group)
         modern_group = _overlaid(self._started.modern_group, overlay)
-        check_modern_groups(modern_group)
+        check_groups(modern_group)
         return replace(
             self._started,
             server=_overlaid(self._started.server, overlay),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, replace
 from typing import Any
 
-from sharegroup.broker.configuration import modern_group_config
+from sharegroup.broker.configuration import consumer_group_config
 from sharegroup.broker.configuration.client_metrics_config import ClientMetricsConfig
 from sharegroup.broker.configuration.config import (
     GroupConfig,
@@ -157,7 +157,7 @@ def _bounds(
 ) -> list[tuple[Field[Any], int, int]]:
     """Return each bounded key of groups with the broker's least and greatest value."""
     by_name = {entry.name: entry for entry in entries(GroupConfig)}
-    kinds = (("", broker, BOUNDED), ("consumer_", modern, modern_group_config.BOUNDED))
+    kinds = (("", broker, BOUNDED), ("consumer_", modern, consumer_group_config.BOUNDED))
     return [
         (by_name[prefix + field], getattr(part, f"{field}_min"), getattr(part, f"{field}_max"))
         for prefix, part, bounded in kinds

@@ -32,14 +32,6 @@ class TransactionConfig(ConfigPart):
         low=1,
         high=INT_MAX,
     )
-    timeout_check_ms: int = key(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        10_000,
-        "Transactions are aborted as soon as they time out.",
-        low=1,
-        high=INT_MAX,
-        effect=False,
-    )
     bytes_max: int = key(
         "sharegroup.transactions.bytes.max",
         ALL_BYTES_MAX,
@@ -58,24 +50,4 @@ class TransactionConfig(ConfigPart):
         104_857_600,
         "Segment size of `__transaction_state`.",
         low=1_024,
-    )
-    load_buffer_bytes: int = key(
-        "transaction.state.log.load.buffer.size",
-        5_242_880,
-        "The topic is read in pieces of a fixed size.",
-        low=1,
-        high=INT_MAX,
-        effect=False,
-    )
-    two_phase_commit: bool = key(
-        "transaction.two.phase.commit.enable",
-        False,
-        "Two-phase commit is not supported, as in Kafka 4.4 without unstable features.",
-        effect=False,
-    )
-    verification: bool = key(
-        "transaction.partition.verification.enable",
-        True,
-        "A batch of a transaction is always checked against its transaction.",
-        effect=False,
     )

@@ -24,10 +24,9 @@ from sharegroup.broker.cluster.coordinator_log import (
     KeyAndValue,
     Marker,
 )
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.core.groups.share.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
 from sharegroup.errors import GroupIdNotFound
-from sharegroup.ids import GroupId, group_partition
+from sharegroup.ids import GroupId, ProducerIdAndEpoch, group_partition
 from sharegroup.protocol_enums import GroupType
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches.small_batches import TransactionalBatch
@@ -141,6 +140,13 @@ class GroupLog:
     ) -> Ticket:
         """Append records of one group as one batch, which may belong to a transaction."""
         return self._log.append(self._partition(group_id), records, producer=producer)
+
+    def append_if_any(self, group_id: GroupId, records: Sequence[KeyAndValue]) -> Ticket | None:
+        """Append records; without records, return the ticket of the group's last append.
+
+        A decision without records can depend on earlier ones, so its reply waits for them.
+        """
+        return self.append(group_id, records) if records else self.last(group_id)
 
     def append_marker(self, partition: int, marker: Marker) -> Ticket:
         """Append the end of a transaction to a partition of the topic."""

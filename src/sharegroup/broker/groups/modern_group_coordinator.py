@@ -1,6 +1,6 @@
 """The coordinator of consumer groups of KIP-848, kept durable.
 
-It runs `core.groups.consumer.modern_groups.ModernGroups` over the topic ``__consumer_offsets``
+It runs `core.groups.modern.modern_groups.ModernGroups` over the topic ``__consumer_offsets``
 (`GroupLog`), in the pattern of ADR 0005: decide, append, replay, and answer when the records are
 durable.
 
@@ -22,7 +22,7 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.coordinator_log import Durable, KeyAndValue, as_a_coordinator
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+from sharegroup.broker.groups.classic_group_coordinator import ClassicGroupCoordinator
 from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_inputs import (
     CatalogTopics,
@@ -32,7 +32,8 @@ from sharegroup.broker.groups.modern_group_inputs import (
 from sharegroup.broker.groups.modern_group_records import decode, encode
 from sharegroup.broker.load.slices import Slices
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import (
     UNKNOWN_MEMBER,
     JoinReply,
@@ -42,35 +43,30 @@ from sharegroup.core.groups.classic.member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.groups.consumer.advance import Cluster, ModernGroupLimits
-from sharegroup.core.groups.consumer.classic_members import (
+from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
+from sharegroup.core.groups.modern.group import ModernGroup
+from sharegroup.core.groups.modern.heartbeat import HeartbeatPlan, ModernHeartbeat
+from sharegroup.core.groups.modern.member import (
+    JOIN_EPOCH,
+    DescribedModernGroup,
+)
+from sharegroup.core.groups.modern.migration import (
     CONSUMER,
     ClassicAssignment,
     ClassicCodec,
     ClassicSubscription,
-    classic_member,
-)
-from sharegroup.core.groups.consumer.group import ModernGroup
-from sharegroup.core.groups.consumer.heartbeat import (
-    HeartbeatPlan,
-    HeartbeatReply,
-    HeartbeatRequest,
-)
-from sharegroup.core.groups.consumer.member import (
-    JOIN_EPOCH,
-    DescribedModernGroup,
-    ListedModernGroup,
-)
-from sharegroup.core.groups.consumer.migration import (
     by_name,
     can_downgrade,
     check_upgrade,
+    classic_member,
     downgraded,
     upgraded,
 )
-from sharegroup.core.groups.consumer.modern_groups import ModernGroups
-from sharegroup.core.groups.consumer.records import ClassicMember, ModernGroupMetadata, Records
-from sharegroup.core.groups.consumer.sizes import memory_of_groups
+from sharegroup.core.groups.modern.modern_groups import ModernGroups
+from sharegroup.core.groups.modern.records import ClassicMember, Records
+from sharegroup.core.groups.modern.sizes import memory_of_groups
+from sharegroup.core.groups.share.records import GroupEpoch
+from sharegroup.core.groups.share.share_group import HeartbeatReply, ListedGroup
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InconsistentGroupProtocol, InvalidSessionTimeout, KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -137,7 +133,7 @@ class ModernGroupCoordinator:
         *,
         config: LiveConfig,
         settings: GroupSettings,
-        classic: Callable[[], ConsumerGroupCoordinator],
+        classic: Callable[[], ClassicGroupCoordinator],
     ) -> None:
         """``classic`` returns the coordinator of classic groups, which also keeps the offsets."""
         self._log = log_
@@ -178,7 +174,7 @@ class ModernGroupCoordinator:
     # Heartbeats
 
     def heartbeat(
-        self, request: HeartbeatRequest, slices: Slices, connection_id: int, *, describe: Permission
+        self, request: ModernHeartbeat, slices: Slices, connection_id: int, *, describe: Permission
     ) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
@@ -205,7 +201,7 @@ class ModernGroupCoordinator:
     async def _heartbeat_matched(
         self,
         matching: Awaitable[None],
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         slices: Slices,
         connection_id: int,
         describe: Permission,
@@ -222,7 +218,7 @@ class ModernGroupCoordinator:
         return await self._decide(request, self._checked_limits(request), describe)
 
     async def _heartbeat_planned(
-        self, request: HeartbeatRequest, slices: Slices, connection_id: int, describe: Permission
+        self, request: ModernHeartbeat, slices: Slices, connection_id: int, describe: Permission
     ) -> HeartbeatReply:
         """Work out in slices which partitions move, then decide at once."""
         planned = None
@@ -234,7 +230,7 @@ class ModernGroupCoordinator:
         # one piece: the member must get its answer within its session.
         return await self._decide(request, self._checked_limits(request), describe, planned)
 
-    def _plan(self, request: HeartbeatRequest, describe: Permission) -> Steps[_Planned | None]:
+    def _plan(self, request: ModernHeartbeat, describe: Permission) -> Steps[_Planned | None]:
         """Plan a heartbeat and encode its records; return None if its group was changed
         meanwhile.
         """
@@ -251,14 +247,14 @@ class ModernGroupCoordinator:
             encoded[id(record)] = encode(record)
         return _Planned(plan, encoded)
 
-    def _is_long(self, request: HeartbeatRequest, describe: Permission) -> bool:
+    def _is_long(self, request: ModernHeartbeat, describe: Permission) -> bool:
         """Return whether a heartbeat is planned first; an upgrade of a classic group is not."""
         if self._is_upgrade(request):
             return False
         needed = self._groups.patterns(request, self._version)
         return self._groups.is_long(request, self._cluster(needed, describe))
 
-    def _checked_limits(self, request: HeartbeatRequest) -> ModernGroupLimits:
+    def _checked_limits(self, request: ModernHeartbeat) -> ModernGroupLimits:
         """Return the limits of a group after the checks of a heartbeat that has waited."""
         self._begin(request.group_id)
         limits = self._limits(request.group_id)
@@ -266,14 +262,14 @@ class ModernGroupCoordinator:
         self._groups.check_heartbeat(request, limits)
         return limits
 
-    def _unmatched(self, request: HeartbeatRequest) -> tuple[str, ...]:
+    def _unmatched(self, request: ModernHeartbeat) -> tuple[str, ...]:
         """Return the patterns that the heartbeat needs and that must be matched first."""
         needed = self._groups.patterns(request, self._version)
         return tuple(pattern for pattern in needed if self._patterns.known(pattern) is None)
 
     def _decide(
         self,
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         limits: ModernGroupLimits,
         describe: Permission,
         planned: _Planned | None = None,
@@ -288,8 +284,7 @@ class ModernGroupCoordinator:
             request,
             cluster,
             limits=limits,
-            now_ms=self._clock.now_ms(),
-            wall_ms=self._clock.wall_ms(),
+            now=self._now(),
             upgraded=() if classic is None else upgraded(classic, self._topics, CODEC),
             plan=None if planned is None else planned.plan,
         )
@@ -312,7 +307,7 @@ class ModernGroupCoordinator:
         self._set_alarm()
         return Durable(ticket, reply)
 
-    def _is_upgrade(self, request: HeartbeatRequest) -> bool:
+    def _is_upgrade(self, request: ModernHeartbeat) -> bool:
         """Return whether a member joins a group that is still a classic one."""
         return (
             request.member_epoch == JOIN_EPOCH
@@ -326,7 +321,7 @@ class ModernGroupCoordinator:
             return []
         return self._classic().end_group(group_id)
 
-    def _check_kind(self, request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+    def _check_kind(self, request: ModernHeartbeat, limits: ModernGroupLimits) -> None:
         """Raise GroupIdNotFound if a group of another type has the id and is not upgraded."""
         existing_type = self._log.type_of(request.group_id)
         if existing_type is GroupType.CLASSIC and request.member_epoch == JOIN_EPOCH:
@@ -339,7 +334,7 @@ class ModernGroupCoordinator:
     # Leaving
 
     def _leave(
-        self, request: HeartbeatRequest, limits: ModernGroupLimits
+        self, request: ModernHeartbeat, limits: ModernGroupLimits
     ) -> Awaitable[HeartbeatReply]:
         self._log.check_writable(request.group_id)
         records = self._groups.leave(request)
@@ -423,8 +418,7 @@ class ModernGroupCoordinator:
             subscription,
             cluster,
             limits=limits,
-            now_ms=self._clock.now_ms(),
-            wall_ms=self._clock.wall_ms(),
+            now=self._now(),
         )
         # KIP-394: a new member gets its id first, and joins again with it.
         if joined is None:
@@ -530,7 +524,7 @@ class ModernGroupCoordinator:
 
     # Administration
 
-    def list_groups(self) -> tuple[ListedModernGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all groups, in the order of their ids."""
         return self._groups.list_groups()
 
@@ -574,20 +568,17 @@ class ModernGroupCoordinator:
     ) -> Ticket | None:
         """Append and replay records; without records, return the ticket of the last append.
 
-        ``before`` and ``after`` are records of the other coordinator in the same batch.  A decision
-        without records can depend on earlier ones, so its reply waits for them.  ``ready`` has
-        records that are encoded already, by their `id`.
+        ``before`` and ``after`` are records of the other coordinator in the same batch.  ``ready``
+        has records that are encoded already, by their `id`.
         """
         own = (ready.get(id(record)) or encode(record) for record in records)
         encoded = [*(before or ()), *own, *(after or ())]
-        if not encoded:
-            return self._log.last(group_id)
-        ticket = self._log.append(group_id, encoded)
+        ticket = self._log.append_if_any(group_id, encoded)
         for record in records:
             self._groups.replay(record)
-            self.rebalance_count += isinstance(record, ModernGroupMetadata)
+            self.rebalance_count += isinstance(record, GroupEpoch)
         if before:
-            # `after` is replayed by `ConsumerGroupCoordinator.take_over`, which also starts the
+            # `after` is replayed by `ClassicGroupCoordinator.take_over`, which also starts the
             # group.
             self._classic().replay_encoded(before)
         return ticket
@@ -624,6 +615,9 @@ class ModernGroupCoordinator:
 
     def _limits(self, group_id: GroupId) -> ModernGroupLimits:
         return modern_group_limits(self._config, self._settings.own(group_id))
+
+    def _now(self) -> Now:
+        return Now(self._clock.now_ms(), self._clock.wall_ms())
 
     @property
     def _version(self) -> int:
@@ -666,6 +660,4 @@ class ModernGroupCoordinator:
         self._set_alarm(not_before_ms=not_before_ms)
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
-        due_ms = self._groups.next_due_ms()
-        if due_ms is not None:
-            self._alarm.set(max(due_ms, not_before_ms))
+        self._alarm.set(self._groups.next_due_ms(), not_before_ms=not_before_ms)

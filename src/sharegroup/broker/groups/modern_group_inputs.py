@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.configuration.config import GroupConfig
+from sharegroup.broker.configuration.consumer_group_config import ASSIGNOR_CLASSES
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.configuration.modern_group_config import ASSIGNOR_CLASSES
-from sharegroup.core.groups.consumer.advance import ModernGroupLimits
-from sharegroup.core.groups.consumer.sizes import ModernGroupSizeLimits
+from sharegroup.core.groups.modern.advance import ModernGroupLimits
+from sharegroup.core.groups.modern.sizes import ModernGroupSizeLimits
 from sharegroup.core.groups.share.share_group import TopicMetadata
 from sharegroup.core.patterns import matching
 from sharegroup.ids import TopicName

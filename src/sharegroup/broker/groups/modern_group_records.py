@@ -10,14 +10,15 @@ from sharegroup.broker.groups.stored_records import (
     loaded_assignment,
     stored_assignment,
 )
-from sharegroup.core.groups.consumer import records as core
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern import records as core
+from sharegroup.core.groups.modern.records import (
     AssignmentEpochs,
     MemberState,
     ModernGroupRecord,
     ModernGroupRecordType,
-    Tombstone,
+    ModernGroupTombstone,
 )
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.internal_topics import modern_group_records as wire
 
@@ -85,7 +86,7 @@ def _loaded_epochs(
 
 
 _FORMS = {
-    ModernGroupRecordType.METADATA: StoredForm(core.ModernGroupMetadata),
+    ModernGroupRecordType.METADATA: StoredForm(GroupEpoch),
     ModernGroupRecordType.PARTITION_METADATA: StoredForm(
         core.PartitionMetadata, {"topics": lambda _: ()}
     ),
@@ -98,16 +99,10 @@ _FORMS = {
             "classic": lambda value: _loaded_classic(value.classic_member_metadata),
         },
     ),
-    ModernGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(
-        core.ModernGroupTargetAssignmentMetadata
-    ),
+    ModernGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(TargetAssignmentEpoch),
     ModernGroupRecordType.TARGET_ASSIGNMENT_MEMBER: StoredForm(
-        core.ModernGroupTargetAssignmentMember,
-        {
-            "topic_partitions": lambda record: stored_assignment(
-                wire.TopicPartitions, record.partitions
-            )
-        },
+        TargetAssignment,
+        {"topic_partitions": lambda record: stored_assignment(record.partitions)},
         {"partitions": lambda value: loaded_assignment(value.topic_partitions)},
     ),
     ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT: StoredForm(
@@ -139,5 +134,5 @@ _FORMS = {
     ),
 }
 
-_CODEC = RecordCodec[ModernGroupRecord](wire.MODERN_GROUP_RECORDS, _FORMS, Tombstone)
+_CODEC = RecordCodec[ModernGroupRecord](wire.MODERN_GROUP_RECORDS, _FORMS, ModernGroupTombstone)
 encode, decode = _CODEC.encode, _CODEC.decode

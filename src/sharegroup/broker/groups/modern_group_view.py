@@ -13,8 +13,8 @@ from sharegroup.ids import GroupId, TopicIdPartition
 
 if TYPE_CHECKING:
     # Not imported at run time, because a broker without groups of KIP-848 starts faster without it.
-    from sharegroup.core.groups.classic.consumer_groups import Committer
-    from sharegroup.core.groups.consumer.group import ModernGroup
+    from sharegroup.core.groups.classic.classic_groups import Committer
+    from sharegroup.core.groups.modern.group import ModernGroup
 
 
 class ModernGroupView(Protocol):

@@ -21,9 +21,9 @@ from sharegroup.protocol_enums import GroupType
 if TYPE_CHECKING:
     # Imported at first use, as the module says.
     from sharegroup.broker.groups.modern_group_coordinator import ModernGroupCoordinator
-    from sharegroup.core.groups.classic.consumer_groups import Committer
-    from sharegroup.core.groups.consumer.group import ModernGroup
-    from sharegroup.core.groups.consumer.member import ListedModernGroup
+    from sharegroup.core.groups.classic.classic_groups import Committer
+    from sharegroup.core.groups.modern.group import ModernGroup
+    from sharegroup.core.groups.share.share_group import ListedGroup
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ class ModernGroups:
             committer, partitions, api_version=api_version, is_transactional=is_transactional
         )
 
-    def list_groups(self) -> tuple[ListedModernGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all groups, in the order of their ids."""
         existing = self.coordinator.existing
         return () if existing is None else existing.list_groups()

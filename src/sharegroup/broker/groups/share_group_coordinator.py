@@ -31,12 +31,12 @@ from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import UNDECIDED
-from sharegroup.core.groups.share.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.groups.share.records import Records, ShareGroupMetadata, ShareGroupRecord
-from sharegroup.core.groups.share.share_group import TopicMetadata
+from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
+from sharegroup.core.groups.share.records import GroupEpoch, Records, ShareGroupRecord
+from sharegroup.core.groups.share.share_group import HeartbeatReply, TopicMetadata
 from sharegroup.core.groups.share.share_groups import (
     DescribedShareGroup,
-    ListedShareGroup,
+    ListedGroup,
     MemberKey,
     ShareGroups,
     Uninitialized,
@@ -157,7 +157,7 @@ class ShareGroupCoordinator:
         self._pair(*self._share_coordinator.delete(orphans))
         self._set_alarm()
 
-    def heartbeat(self, request: HeartbeatRequest, slices: Slices) -> Awaitable[HeartbeatReply]:
+    def heartbeat(self, request: ShareHeartbeat, slices: Slices) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
         A heartbeat that initializes many share partitions is decided after their preparation.
@@ -187,7 +187,7 @@ class ShareGroupCoordinator:
         return _after(tickets, reply)
 
     async def _heartbeat_prepared(
-        self, request: HeartbeatRequest, missing: tuple[Uninitialized, ...], slices: Slices
+        self, request: ShareHeartbeat, missing: tuple[Uninitialized, ...], slices: Slices
     ) -> HeartbeatReply:
         """Give the share partitions a state in slices, then serve the heartbeat."""
         try:
@@ -238,7 +238,7 @@ class ShareGroupCoordinator:
         """Return the user to whom a group belongs; None if nobody owns it."""
         return self._groups.memory.owner(group_id)
 
-    def list_groups(self) -> tuple[ListedShareGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all share groups, in the order of their ids."""
         return self._groups.list_groups()
 
@@ -408,7 +408,7 @@ class ShareGroupCoordinator:
         # No record is recent enough: the group begins with the next one (`docs/differences.md`).
         return log_.high_watermark if offset is None else offset
 
-    def _topic_metadata(self, request: HeartbeatRequest) -> dict[TopicName, TopicMetadata]:
+    def _topic_metadata(self, request: ShareHeartbeat) -> dict[TopicName, TopicMetadata]:
         """Return the existing topics among those that the group subscribes to."""
         catalog = self._topics.catalog
         names = self._groups.subscribed_names(request, catalog.names)
@@ -447,9 +447,7 @@ class ShareGroupCoordinator:
             self._set_alarm()
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
-        due_ms = self._groups.next_session_expiry_ms()
-        if due_ms is not None:
-            self._alarm.set(max(due_ms, not_before_ms))
+        self._alarm.set(self._groups.next_session_expiry_ms(), not_before_ms=not_before_ms)
 
     def _apply_all(self, records: Records) -> list[Ticket | None]:
         """Write the records of several groups, those of each group to the group's partition."""
@@ -474,7 +472,7 @@ class ShareGroupCoordinator:
         ticket = self._log.append(group_id, [encode(record) for record in records])
         for record in records:
             self._groups.replay(record)
-            self.rebalance_count += isinstance(record, ShareGroupMetadata)
+            self.rebalance_count += isinstance(record, GroupEpoch)
         return ticket
 
     @contextmanager

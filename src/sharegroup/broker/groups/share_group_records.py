@@ -12,7 +12,11 @@ from sharegroup.broker.groups.stored_records import (
     stored_assignment,
 )
 from sharegroup.core.groups.share import records as core
-from sharegroup.core.groups.share.records import ShareGroupRecord, ShareGroupRecordType, Tombstone
+from sharegroup.core.groups.share.records import (
+    ShareGroupRecord,
+    ShareGroupRecordType,
+    ShareGroupTombstone,
+)
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.wire.internal_topics import share_group_records as wire
 
@@ -36,26 +40,18 @@ def _loaded_topic(topic: wire.TopicPartitionsInfo) -> core.InitializedTopic:
 
 _FORMS = {
     ShareGroupRecordType.MEMBER_METADATA: StoredForm(core.ShareGroupMemberMetadata),
-    ShareGroupRecordType.METADATA: StoredForm(core.ShareGroupMetadata),
-    ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(
-        core.ShareGroupTargetAssignmentMetadata
-    ),
+    ShareGroupRecordType.METADATA: StoredForm(core.GroupEpoch),
+    ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA: StoredForm(core.TargetAssignmentEpoch),
     ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER: StoredForm(
-        core.ShareGroupTargetAssignmentMember,
-        {
-            "topic_partitions": lambda record: stored_assignment(
-                wire.TopicPartitions, record.partitions
-            )
-        },
+        core.TargetAssignment,
+        {"topic_partitions": lambda record: stored_assignment(record.partitions)},
         {"partitions": lambda value: loaded_assignment(value.topic_partitions)},
     ),
     ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT: StoredForm(
         core.ShareGroupCurrentMemberAssignment,
         {
             "state": lambda _: STABLE,
-            "assigned_partitions": lambda record: stored_assignment(
-                wire.TopicPartitions, record.partitions
-            ),
+            "assigned_partitions": lambda record: stored_assignment(record.partitions),
         },
         {"partitions": lambda value: loaded_assignment(value.assigned_partitions)},
     ),
@@ -70,5 +66,5 @@ _FORMS = {
     ),
 }
 
-_CODEC = RecordCodec[ShareGroupRecord](wire.SHARE_GROUP_RECORDS, _FORMS, Tombstone)
+_CODEC = RecordCodec[ShareGroupRecord](wire.SHARE_GROUP_RECORDS, _FORMS, ShareGroupTombstone)
 encode, decode = _CODEC.encode, _CODEC.decode

@@ -2,9 +2,9 @@
 
 OpenTelemetry's ``org.apache.kafka.producer.record.send.total`` becomes
 ``kafka_client_producer_record_send_total``.  Its labels are those of the client's own, and the ids
-of the client; `client_families.CLIENT_INFO` describes each client.  Clients choose the names, so
-names and labels are reduced to allowed characters, and a series that another one already shows is
-left out: Prometheus refuses a page that has a series twice.
+of the client; `CLIENT_INFO` describes each client.  Clients choose the names, so names and labels
+are reduced to allowed characters, and a series that another one already shows is left out:
+Prometheus refuses a page that has a series twice.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class ClientValuesPage:
 
 
 def info_labels(values: PushedValues) -> Iterator[tuple[str, ...]]:
-    """Yield the labels of `client_families.CLIENT_INFO` for each client that pushes metrics."""
+    """Yield the labels of `CLIENT_INFO` for each client that pushes metrics."""
     for client, resource_labels in values.instances():
         known = dict(resource_labels)
         yield (

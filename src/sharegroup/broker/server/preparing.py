@@ -29,7 +29,7 @@ from sharegroup.wire.codec.apis import APIS, message_module_name
 _RECORDS = "sharegroup.wire.batches.records"
 _OPENING = "sharegroup.storage.recovery.recovery"
 _SETTINGS = "sharegroup.broker.configuration.setting_changes"
-_CLASSIC = ("sharegroup.broker.groups.consumer_group_coordinator", _OPENING, _RECORDS)
+_CLASSIC = ("sharegroup.broker.groups.classic_group_coordinator", _OPENING, _RECORDS)
 _MODERN = ("sharegroup.broker.groups.modern_group_coordinator", _SETTINGS, *_CLASSIC)
 _SHARE = (
     _SETTINGS,

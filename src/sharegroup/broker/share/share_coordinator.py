@@ -198,11 +198,11 @@ class ShareCoordinator:
         partition = self._known_partition(key)
         records = self._states.write(
             key,
+            delta._replace(
+                delivery_complete_count=min(delta.delivery_complete_count, COMPLETE_COUNT_MAX)
+            ),
             state_epoch=state_epoch,
             leader_epoch=leader_epoch,
-            start_offset=delta.start_offset,
-            delivery_complete_count=min(delta.delivery_complete_count, COMPLETE_COUNT_MAX),
-            batches=delta.batches,
             wall_ms=self._clock.wall_ms(),
         )
         ticket = self._apply(partition, records)

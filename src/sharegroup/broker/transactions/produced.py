@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.transactions.transaction_coordinator import TransactionCoordinator
 from sharegroup.core.log.producer_state import ProducerStates
 from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartition
@@ -24,6 +23,7 @@ from sharegroup.errors import (
     OutOfOrderSequenceNumber,
     ProducerFenced,
 )
+from sharegroup.ids import ProducerIdAndEpoch
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches.batches import BatchHeader
 

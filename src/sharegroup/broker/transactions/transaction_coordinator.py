@@ -30,7 +30,7 @@ from sharegroup.broker.cluster.coordinator_log import (
     as_a_coordinator,
 )
 from sharegroup.broker.cluster.features import FinalizedFeatures
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, ProducerIds
+from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.group_log import GroupLog
@@ -49,6 +49,7 @@ from sharegroup.broker.transactions.waiting_requests import (
     WaitingRequests,
     when_durable,
 )
+from sharegroup.core.deadlines import Now
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.transactions.records import (
     EPOCH_BUMPS,
@@ -57,12 +58,17 @@ from sharegroup.core.transactions.records import (
     TransactionRecord,
     TransactionState,
 )
-from sharegroup.core.transactions.transactions import Now, Transactions
+from sharegroup.core.transactions.transactions import Transactions
 from sharegroup.errors import (
     InvalidTransactionTimeout,
     KafkaError,
 )
-from sharegroup.ids import GroupId, TopicIdPartition, transaction_state_partition
+from sharegroup.ids import (
+    GroupId,
+    ProducerIdAndEpoch,
+    TopicIdPartition,
+    transaction_state_partition,
+)
 from sharegroup.storage.sync.tickets import Ticket
 
 log = logging.getLogger(__name__)
@@ -207,7 +213,7 @@ class TransactionCoordinator:
             # After the write: before its record is replayed, a new transactional id has no owner to
             # set.
             self.claim(transactional_id, user)
-            return Durable(ticket, ProducerIdAndEpoch(record.producer_id, record.producer_epoch))
+            return Durable(ticket, record.producer)
 
         durable = await self.when_settled(transactional_id, init)
         identity = await durable
@@ -262,9 +268,8 @@ class TransactionCoordinator:
         self._begin()
         record = self._transactions.add_partitions(
             transactional_id,
-            producer_id=producer.producer_id,
-            epoch=producer.epoch,
-            partitions=partitions,
+            producer,
+            partitions,
             client_version=client_version,
             now=self._now(),
         )
@@ -310,13 +315,7 @@ class TransactionCoordinator:
     ) -> None:
         """Raise unless the partitions take part in the producer's transaction."""
         self._begin()
-        self._transactions.verify(
-            transactional_id,
-            producer_id=producer.producer_id,
-            epoch=producer.epoch,
-            partitions=partitions,
-            is_abortable=is_abortable,
-        )
+        self._transactions.verify(transactional_id, producer, partitions, is_abortable=is_abortable)
 
     def end(
         self,
@@ -336,8 +335,7 @@ class TransactionCoordinator:
             self._begin()
             outcome = self._transactions.end(
                 transactional_id,
-                producer_id=producer.producer_id,
-                epoch=producer.epoch,
+                producer,
                 is_commit=is_commit,
                 client_version=client_version,
                 fresh_producer_id=fresh,
@@ -348,8 +346,7 @@ class TransactionCoordinator:
                 ticket = self.last_write(transactional_id)
             else:
                 ticket = self._decide(outcome.record)
-            identity = ProducerIdAndEpoch(outcome.producer_id, outcome.producer_epoch)
-            return Durable(ticket, identity)
+            return Durable(ticket, outcome.producer)
 
         async def end_later() -> ProducerIdAndEpoch:
             fresh = await self._producer_id_for(transactional_id, client_version)
@@ -421,9 +418,8 @@ class TransactionCoordinator:
         if unknown.is_current:
             record = self._transactions.add_partitions(
                 transaction.transactional_id,
-                producer_id=transaction.producer_id,
-                epoch=unknown.epoch,
-                partitions=(partition,),
+                transaction.producer._replace(epoch=unknown.epoch),
+                (partition,),
                 client_version=transaction.client_version,
                 now=self._now(),
             )
@@ -554,9 +550,8 @@ class TransactionCoordinator:
         return Now(self._clock.now_ms(), self._clock.wall_ms())
 
     def _set_alarm(self) -> None:
-        due_ms = self._transactions.next_timeout_ms()
-        if due_ms is not None and not self._is_stopped:
-            self._alarm.set(due_ms)
+        if not self._is_stopped:
+            self._alarm.set(self._transactions.next_timeout_ms())
 
     def _time_out(self) -> None:
         timed_out = self._transactions.timed_out(now=self._now())

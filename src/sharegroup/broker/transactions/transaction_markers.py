@@ -24,7 +24,7 @@ from sharegroup.storage.sync.tickets import Ticket
 
 if TYPE_CHECKING:
     # Imported with the first marker for offsets.
-    from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.classic_group_coordinator import ClassicGroupCoordinator
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class TransactionMarkers:
     __slots__ = ("_clock", "_consumer_groups", "_topics", "written")
 
     def __init__(
-        self, topics: Topics, clock: Clock, consumer_groups: Callable[[], ConsumerGroupCoordinator]
+        self, topics: Topics, clock: Clock, consumer_groups: Callable[[], ClassicGroupCoordinator]
     ) -> None:
         self._topics = topics
         self._clock = clock

@@ -39,8 +39,7 @@ from sharegroup.errors import (
 )
 from sharegroup.wire.batches.compression import CODECS, compress
 from sharegroup.wire.codec.schema import MILLISECOND
-from sharegroup.wire.otlp_metrics import OtlpValue
-from sharegroup.wire.otlp_writer import encode_metrics
+from sharegroup.wire.otlp_metrics import OtlpValue, encode_metrics
 
 log = logging.getLogger(__name__)
 

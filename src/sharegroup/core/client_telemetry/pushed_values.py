@@ -61,6 +61,11 @@ class Series(NamedTuple):
     is_counter: bool
 
 
+def silent_from_ms(now_ms: int, *, interval_ms: int) -> int:
+    """Return from when on an instance that pushes now is out of date, if it does not push again."""
+    return now_ms + max(SILENT_MS_MIN, SILENT_INTERVALS * interval_ms)
+
+
 class _Pushed:
     """The values of one instance."""
 
@@ -111,18 +116,20 @@ class PushedValues:
         labels: Labels,
         values: Sequence[PushedValue],
         *,
-        now_ms: int,
-        interval_ms: int,
+        due_ms: int,
         owner: Principal | None = None,
     ) -> None:
-        """Store some values of a push; ``labels`` are those of the client's resource."""
+        """Store some values of a push; ``labels`` are those of the client's resource.
+
+        The values of the instance are out of date at ``due_ms`` (`silent_from_ms`).
+        """
         pushed = self._instances.get(instance_id)
         if pushed is None:
             pushed = self._instances[instance_id] = _Pushed(client, owner)
             self._grow(pushed.owner, pushed.size_bytes)
         self._instances.move_to_end(instance_id)
         pushed.labels = labels
-        pushed.due_ms = now_ms + max(SILENT_MS_MIN, SILENT_INTERVALS * interval_ms)
+        pushed.due_ms = due_ms
         self.values_count += len(values)
         for value in values:
             self._put_value(pushed, value)

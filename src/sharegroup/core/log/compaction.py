@@ -71,7 +71,7 @@ class Aborted(NamedTuple):
     last_offset: int
 
 
-class Transactions:
+class LogTransactions:
     """Follows the transactions of a log, batch by batch, in the order of the log."""
 
     __slots__ = ("_aborted", "_committed", "_to_come")

@@ -46,7 +46,7 @@ _OPERATIONS = {1 << operation: operation for operation in AclOperation}
 """The operation of each bit."""
 
 
-class Pattern(NamedTuple):
+class ResourcePattern(NamedTuple):
     """A resource pattern."""
 
     resource_type: AclResourceType
@@ -68,9 +68,9 @@ class Acl(NamedTuple):
     permission: AclPermission
 
     @property
-    def pattern(self) -> Pattern:
+    def pattern(self) -> ResourcePattern:
         """The resources that the ACL applies to."""
-        return Pattern(self.resource_type, self.pattern_type, self.name)
+        return ResourcePattern(self.resource_type, self.pattern_type, self.name)
 
 
 class Granted(NamedTuple):
@@ -189,7 +189,7 @@ class PatternAcls:
                 denied |= more_denied
         return Granted(allowed, denied)
 
-    def entries(self, pattern: Pattern) -> Iterator[Acl]:
+    def entries(self, pattern: ResourcePattern) -> Iterator[Acl]:
         """Yield the ACLs; ``pattern`` is theirs."""
         # Copies of the keys, because a search lets others change ACLs between two steps.
         for principal in list(self._operations):
@@ -254,40 +254,44 @@ class Acls:
             if acl.pattern_type == AclPatternType.PREFIXED:
                 self._discount_prefix(acl.resource_type, len(acl.name))
 
-    def of_pattern(self, pattern: Pattern) -> PatternAcls | None:
+    def of_pattern(self, pattern: ResourcePattern) -> PatternAcls | None:
         """Return the ACLs of a pattern, or None if it has none."""
         resource_type, pattern_type, name = pattern
         return self._patterns.get(resource_type, {}).get((pattern_type, name))
 
-    def patterns(self, resource_type: AclResourceType) -> Iterator[Pattern]:
+    def patterns(self, resource_type: AclResourceType) -> Iterator[ResourcePattern]:
         """Yield the patterns of a resource type, or of all types for ``ANY``."""
         types = list(self._patterns) if resource_type == AclResourceType.ANY else [resource_type]
         for type_ in types:
             for key in list(self._patterns.get(type_, ())):
-                yield Pattern(type_, *key)
+                yield ResourcePattern(type_, *key)
 
-    def patterns_of(self, principal: str, resource_type: AclResourceType) -> Iterator[Pattern]:
+    def patterns_of(
+        self, principal: str, resource_type: AclResourceType
+    ) -> Iterator[ResourcePattern]:
         """Yield the patterns of a resource type that have ACLs of a principal or of all."""
         of_all = self._of_principals.get((resource_type, WILDCARD_PRINCIPAL), {})
         of_principal = self._of_principals.get((resource_type, principal), {})
         for key in of_principal | of_all:
-            yield Pattern(resource_type, *key)
+            yield ResourcePattern(resource_type, *key)
 
-    def patterns_matching(self, resource_type: AclResourceType, name: str) -> Iterator[Pattern]:
+    def patterns_matching(
+        self, resource_type: AclResourceType, name: str
+    ) -> Iterator[ResourcePattern]:
         """Yield the patterns that match a resource."""
         patterns = self._patterns.get(resource_type)
         if not patterns:
             return
         literal, prefixed = AclPatternType.LITERAL, AclPatternType.PREFIXED
         if (literal, name) in patterns:
-            yield Pattern(resource_type, literal, name)
+            yield ResourcePattern(resource_type, literal, name)
         # For a resource of that very name the pattern was yielded already.
         if name != WILDCARD and (literal, WILDCARD) in patterns:
-            yield Pattern(resource_type, literal, WILDCARD)
+            yield ResourcePattern(resource_type, literal, WILDCARD)
         lengths = self._prefix_lengths.get(resource_type, [])
         for length in lengths[: bisect_right(lengths, len(name))]:
             if (prefixed, name[:length]) in patterns:
-                yield Pattern(resource_type, prefixed, name[:length])
+                yield ResourcePattern(resource_type, prefixed, name[:length])
 
     def granted(
         self, principal: str, host: str, resource_type: AclResourceType, name: str
@@ -311,7 +315,7 @@ class Acls:
         """Yield all ACLs."""
         for resource_type, patterns in self._patterns.items():
             for key, pattern_acls in patterns.items():
-                yield from pattern_acls.entries(Pattern(resource_type, *key))
+                yield from pattern_acls.entries(ResourcePattern(resource_type, *key))
 
     def _count_prefix(self, resource_type: AclResourceType, length: int) -> None:
         counts = self._prefix_counts.setdefault(resource_type, Counter())
@@ -394,7 +398,7 @@ class AclFilter(NamedTuple):
         """Return whether the ACL meets all conditions."""
         return self.matches_pattern(acl.pattern) and self._matches_entry(acl)
 
-    def matches_pattern(self, pattern: Pattern) -> bool:
+    def matches_pattern(self, pattern: ResourcePattern) -> bool:
         """Return whether the pattern of an ACL meets the conditions on patterns."""
         resource_type, pattern_type, name = pattern
         if self.resource_type not in (AclResourceType.ANY, resource_type):
@@ -439,7 +443,7 @@ def find(acls: Acls, filter_: AclFilter) -> Steps[list[Acl]]:
     return matches
 
 
-def _candidates(acls: Acls, filter_: AclFilter) -> Iterator[Pattern]:
+def _candidates(acls: Acls, filter_: AclFilter) -> Iterator[ResourcePattern]:
     """Yield the patterns that may match: few if the filter names a resource."""
     if filter_.name is None:
         yield from acls.patterns(filter_.resource_type)
@@ -454,6 +458,6 @@ def _candidates(acls: Acls, filter_: AclFilter) -> Iterator[Pattern]:
             yield from acls.patterns_matching(resource_type, filter_.name)
             continue
         for pattern_type in (AclPatternType.LITERAL, AclPatternType.PREFIXED):
-            pattern = Pattern(resource_type, pattern_type, filter_.name)
+            pattern = ResourcePattern(resource_type, pattern_type, filter_.name)
             if acls.of_pattern(pattern) is not None:
                 yield pattern

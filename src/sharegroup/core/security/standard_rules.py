@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 
-from sharegroup.core.security.acls import NOTHING, WILDCARD, Acls, Pattern
+from sharegroup.core.security.acls import NOTHING, WILDCARD, Acls, ResourcePattern
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclResourceType
 from sharegroup.steps import Steps, paced
 
@@ -81,7 +81,7 @@ class StandardRules:
         for (_, pattern_type, name), pause in paced(patterns):
             if pause:
                 yield
-            pattern_acls = self.acls.of_pattern(Pattern(resource_type, pattern_type, name))
+            pattern_acls = self.acls.of_pattern(ResourcePattern(resource_type, pattern_type, name))
             granted = NOTHING if pattern_acls is None else pattern_acls.granted(principal, host)
             names = literal if pattern_type == AclPatternType.LITERAL else prefixed
             if granted.denied & bits:

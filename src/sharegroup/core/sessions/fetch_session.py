@@ -66,34 +66,39 @@ class ReportedOffsets(NamedTuple):
     start_offset: int
 
 
-class _Session:
-    __slots__ = (
-        "connection_id",
-        "expected_epoch",
-        "partitions",
-        "reported",
-        "used_ms",
-        "user",
-        "uses_topic_ids",
-    )
+class FetchSender(NamedTuple):
+    """The sender of a fetch.
+
+    ``user`` is the one whose part of all sessions limits it, if any. ``uses_topic_ids`` says
+    whether the request's version names topics by id. A session has one kind of names only, because
+    a response of one version cannot carry the other kind.
+    """
+
+    connection_id: int
+    user: Principal | None = None
+    uses_topic_ids: bool = False
+
+
+class _FetchSession:
+    __slots__ = ("expected_epoch", "partitions", "reported", "sender", "used_ms")
 
     def __init__(
         self,
-        connection_id: int,
-        user: Principal | None,
+        sender: FetchSender,
         partitions: Mapping[FetchKey, RequestedPartition],
         used_ms: int,
-        *,
-        uses_topic_ids: bool,
     ) -> None:
-        self.connection_id = connection_id
-        self.user = user
-        self.uses_topic_ids = uses_topic_ids
+        self.sender = sender
         self.expected_epoch = 1
         self.used_ms = used_ms
         self.partitions = dict(partitions)
         self.reported: dict[FetchKey, int] = {}
         """The last `ReportedOffsets` of each partition as one number, which is half as large."""
+
+    @property
+    def user(self) -> Principal | None:
+        """The user whose part of all sessions has this one."""
+        return self.sender.user
 
 
 class FetchPlan(NamedTuple):
@@ -135,7 +140,7 @@ class FetchSessions:
         self._epoch_max = epoch_max
         self._user_part = UserPart(sessions_max, partitions_max, user_percent)
         self._user_partitions_max = self._user_part.partitions
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FetchSession] = {}
         self._next_id = 1
         self.partition_count = 0
         """Number of partitions of all sessions, counted once per session."""
@@ -154,23 +159,17 @@ class FetchSessions:
         session_id: int,
         epoch: int,
         *,
-        connection_id: int,
+        sender: FetchSender,
         named: Mapping[FetchKey, RequestedPartition],
         forgotten: Sequence[FetchKey],
         now_ms: int,
-        uses_topic_ids: bool = False,
-        user: Principal | None = None,
     ) -> FetchPlan:
         """Accept a request, or raise and change nothing.
-
-        ``uses_topic_ids`` says whether the request's version names topics by id. A session has one
-        kind of names only, because a response of one version cannot carry the other kind. ``user``
-        is the one whose part of all sessions limits it, if any.
 
         One refusal does change state: a session that has no room to grow is closed, because clients
         answer FETCH_SESSION_ID_NOT_FOUND with a request that names all partitions.
         """
-        session = self._own(session_id, connection_id)
+        session = self._own(session_id, sender.connection_id)
         # An unknown id is no error here, as in Kafka: the request names all its partitions, so it
         # can be answered without the session.
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -178,7 +177,7 @@ class FetchSessions:
                 self._close(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchPlan(NO_SESSION, dict(named), incremental=False)
-            opened = self._open(connection_id, user, named, now_ms, uses_topic_ids=uses_topic_ids)
+            opened = self._open(sender, named, now_ms)
             return FetchPlan(opened, dict(named), incremental=False)
         if session is None:
             raise FetchSessionIdNotFound(
@@ -188,10 +187,10 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch(
                 f"fetch session {session_id}: expected epoch {session.expected_epoch}, got {epoch}"
             )
-        if uses_topic_ids != session.uses_topic_ids:
+        if sender.uses_topic_ids != session.sender.uses_topic_ids:
             raise FetchSessionTopicIdError(
                 f"fetch session {session_id} was opened by a request that "
-                f"{_naming(session.uses_topic_ids)}, and this one {_naming(uses_topic_ids)}"
+                f"{_naming(session.sender)}, and this one {_naming(sender)}"
             )
         self._check_growth(session_id, session, named, forgotten, now_ms)
         # After the last check, because a refused request must not use up its epoch.
@@ -236,24 +235,18 @@ class FetchSessions:
         ended_ids = [
             session_id
             for session_id, session in self._sessions.items()
-            if session.connection_id == connection_id
+            if session.sender.connection_id == connection_id
         ]
         for session_id in ended_ids:
             self._close(session_id)
 
     def _open(
-        self,
-        connection_id: int,
-        user: Principal | None,
-        named: Mapping[FetchKey, RequestedPartition],
-        now_ms: int,
-        *,
-        uses_topic_ids: bool,
+        self, sender: FetchSender, named: Mapping[FetchKey, RequestedPartition], now_ms: int
     ) -> int:
         if not named:
             return NO_SESSION
-        if not self._make_part(user, 1, len(named), now_ms=now_ms) or not self._make_room(
-            len(named), size=len(named), opens_on=connection_id, now_ms=now_ms
+        if not self._make_part(sender.user, 1, len(named), now_ms=now_ms) or not self._make_room(
+            len(named), size=len(named), opens_on=sender.connection_id, now_ms=now_ms
         ):
             self.refused_count += 1
             return NO_SESSION
@@ -261,16 +254,16 @@ class FetchSessions:
         while session_id in self._sessions:  # Still open after the ids wrapped around.
             session_id = self._after(session_id)
         self._next_id = self._after(session_id)
-        self._sessions[session_id] = _Session(
-            connection_id, user, named, now_ms, uses_topic_ids=uses_topic_ids
-        )
+        self._sessions[session_id] = _FetchSession(sender, named, now_ms)
         self.partition_count += len(named)
         return session_id
 
-    def _own(self, session_id: int, connection_id: int) -> _Session | None:
+    def _own(self, session_id: int, connection_id: int) -> _FetchSession | None:
         """Return a session of the connection; None if it has no session with this id."""
         session = self._sessions.get(session_id)
-        return session if session is not None and session.connection_id == connection_id else None
+        if session is None or session.sender.connection_id != connection_id:
+            return None
+        return session
 
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
@@ -280,7 +273,7 @@ class FetchSessions:
     def _check_growth(
         self,
         session_id: int,
-        session: _Session,
+        session: _FetchSession,
         named: Mapping[FetchKey, RequestedPartition],
         forgotten: Sequence[FetchKey],
         now_ms: int,
@@ -380,7 +373,7 @@ class FetchSessions:
 
         All places are taken, so the connection with the most sessions has more than an equal share.
         """
-        counts = Counter(session.connection_id for session in self._sessions.values())
+        counts = Counter(session.sender.connection_id for session in self._sessions.values())
         connection_count = len(counts | Counter([connection_id]))
         if counts[connection_id] >= self._sessions_max // connection_count:
             return None
@@ -388,7 +381,7 @@ class FetchSessions:
         return next(
             session_id
             for session_id, session in self._sessions.items()
-            if session.connection_id == crowded
+            if session.sender.connection_id == crowded
         )
 
     def _evict(self, session_id: int) -> None:
@@ -403,5 +396,5 @@ class FetchSessions:
         return 1 if number == self._epoch_max else number + 1
 
 
-def _naming(uses_topic_ids: bool) -> str:
-    return "names topics by id" if uses_topic_ids else "names topics by name"
+def _naming(sender: FetchSender) -> str:
+    return "names topics by id" if sender.uses_topic_ids else "names topics by name"

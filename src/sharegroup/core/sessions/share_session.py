@@ -78,7 +78,7 @@ class Fetching(NamedTuple):
     evicted: tuple[Closed, ...] = ()
 
 
-class _Session:
+class _ShareSession:
     """One share session: its connection, the next epoch, and its partitions."""
 
     __slots__ = ("connection_id", "expected_epoch", "partitions", "user")
@@ -117,7 +117,7 @@ class ShareSessions:
     ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
-        self._sessions: dict[SessionKey, _Session] = {}
+        self._sessions: dict[SessionKey, _ShareSession] = {}
         self._by_connection: dict[str, dict[SessionKey, None]] = {}
         self._group_sizes: dict[GroupId, int] = {}
         self._watches = Watches()
@@ -242,7 +242,7 @@ class ShareSessions:
             # Without a release: the records belong to the member, and its new session may
             # acknowledge them (spec session-12).
             self._forget(key)
-        session = _Session(connection_id, user, SessionPartitions(key, self._watches))
+        session = _ShareSession(connection_id, user, SessionPartitions(key, self._watches))
         self._sessions[key] = session
         self._by_connection.setdefault(connection_id, {})[key] = None
         self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
@@ -252,7 +252,7 @@ class ShareSessions:
         self._find(key)
         return Closed(key, tuple(self._forget(key).partitions))
 
-    def _expected(self, key: SessionKey, epoch: int) -> _Session:
+    def _expected(self, key: SessionKey, epoch: int) -> _ShareSession:
         """Return the session if ``epoch`` is its expected epoch, otherwise raise."""
         session = self._find(key)
         if epoch != session.expected_epoch:
@@ -261,7 +261,7 @@ class ShareSessions:
             )
         return session
 
-    def _advance(self, session: _Session, epoch: int) -> _Session:
+    def _advance(self, session: _ShareSession, epoch: int) -> _ShareSession:
         # 0 would open a session and -1 close it, so the numbers begin again at 1.
         session.expected_epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         return session
@@ -325,7 +325,7 @@ class ShareSessions:
     def _room_to_grow(
         self,
         key: SessionKey,
-        session: _Session,
+        session: _ShareSession,
         named: dict[TopicIdPartition, None],
         forgotten: Iterable[TopicIdPartition],
     ) -> SessionKey | None:
@@ -365,13 +365,13 @@ class ShareSessions:
         others = (other for other in self._sessions if other != key)
         return max(others, key=lambda other: len(self._sessions[other].partitions))
 
-    def _find(self, key: SessionKey) -> _Session:
+    def _find(self, key: SessionKey) -> _ShareSession:
         session = self._sessions.get(key)
         if session is None:
             raise ShareSessionNotFound(f"{_name(key)}: there is no such share session")
         return session
 
-    def _forget(self, key: SessionKey) -> _Session:
+    def _forget(self, key: SessionKey) -> _ShareSession:
         session = self._sessions.pop(key)
         session.partitions.end()
         opened_here = self._by_connection[session.connection_id]

@@ -24,7 +24,7 @@ PARTITION_BYTES = 520
 """Memory of one partition in a session, measured with a topic of its own for each partition."""
 
 
-class _Session(Protocol):
+class _LimitedSession(Protocol):
     @property
     def user(self) -> Principal | None: ...
     @property
@@ -46,7 +46,7 @@ class UserPart(NamedTuple):
     def refusal(
         self,
         user: Principal,
-        sessions: Collection[_Session],
+        sessions: Collection[_LimitedSession],
         *,
         more_sessions: int,
         more_partitions: int,

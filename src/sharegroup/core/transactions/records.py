@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from sharegroup.ids import TopicName
+from sharegroup.ids import ProducerIdAndEpoch, TopicName
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -89,6 +89,11 @@ class TransactionMetadata:
     """The producer's epoch before the last change, by which a retry is recognised."""
     client_version: int = 0
     """The transaction version that the client uses for this transaction."""
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        """The producer that may go on."""
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def has_used_up_epochs(self) -> bool:

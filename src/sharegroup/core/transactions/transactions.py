@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.deadlines import Deadlines, Now
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.core.transactions import transitions
@@ -33,6 +33,7 @@ from sharegroup.errors import (
     PolicyViolation,
     TransactionalIdNotFound,
 )
+from sharegroup.ids import ProducerIdAndEpoch
 
 ID_CHARACTERS_MAX = 1_024
 """Maximum length of a new transactional id."""
@@ -59,22 +60,14 @@ def size_bytes(metadata: TransactionMetadata) -> int:
     )
 
 
-class Now(NamedTuple):
-    """The time of a command: monotonic milliseconds, and milliseconds since 1970."""
-
-    ms: int
-    wall_ms: int
-
-
 class TransactionEnd(NamedTuple):
     """The result of EndTxn: a decision to write, or None for a repeated request.
 
-    The producer goes on with the producer id and the epoch.
+    ``producer`` is the identity with which the producer goes on.
     """
 
     record: TransactionMetadata | None
-    producer_id: int
-    producer_epoch: int
+    producer: ProducerIdAndEpoch
 
 
 class Transactions:
@@ -199,15 +192,14 @@ class Transactions:
     def add_partitions(
         self,
         transactional_id: str,
-        *,
-        producer_id: int,
-        epoch: int,
+        producer: ProducerIdAndEpoch,
         partitions: Iterable[TransactionPartition],
+        *,
         client_version: int,
         now: Now,
     ) -> TransactionMetadata | None:
         """Add partitions to a transaction; None if it has them already."""
-        metadata = self._of_producer(transactional_id, producer_id, epoch)
+        metadata = self._of_producer(transactional_id, producer)
         record = transitions.with_partitions(
             metadata, partitions, client_version=client_version, now_ms=now.wall_ms
         )
@@ -221,22 +213,20 @@ class Transactions:
     def verify(
         self,
         transactional_id: str,
-        *,
-        producer_id: int,
-        epoch: int,
+        producer: ProducerIdAndEpoch,
         partitions: Iterable[TransactionPartition],
+        *,
         is_abortable: bool,
     ) -> None:
         """Raise unless the partitions take part in the producer's transaction."""
-        metadata = self._of_producer(transactional_id, producer_id, epoch)
+        metadata = self._of_producer(transactional_id, producer)
         transitions.check_member(metadata, partitions, is_abortable=is_abortable)
 
     def end(
         self,
         transactional_id: str,
+        producer: ProducerIdAndEpoch,
         *,
-        producer_id: int,
-        epoch: int,
         is_commit: bool,
         client_version: int,
         fresh_producer_id: int | None,
@@ -250,17 +240,17 @@ class Transactions:
         bumps = client_version >= EPOCH_BUMPS
         # Before the check of the producer, which would fence the epoch of a repeated request
         # (KIP-890).
-        if bumps and _is_repeated(metadata, producer_id, epoch):
+        if bumps and _is_repeated(metadata, producer):
             if is_commit is not metadata.is_commit:
                 raise transitions.wrong_state(metadata, is_commit=is_commit)
-            return TransactionEnd(None, metadata.producer_id, metadata.producer_epoch)
-        transitions.check_producer(metadata, producer_id, epoch)
+            return TransactionEnd(None, metadata.producer)
+        transitions.check_producer(metadata, producer)
         # TransactionCoordinator.scala has the table of these cases. Without a new epoch for each
         # transaction, a repeated request is told by the state alone.
         if metadata.state is not TransactionState.ONGOING:
             if not bumps and metadata.state is not TransactionState.EMPTY:
                 if is_commit is metadata.is_commit:
-                    return TransactionEnd(None, metadata.producer_id, metadata.producer_epoch)
+                    return TransactionEnd(None, metadata.producer)
             elif bumps and not is_commit:
                 return self._decided(metadata, is_commit, client_version, fresh_producer_id, now)
             raise transitions.wrong_state(metadata, is_commit=is_commit)
@@ -281,7 +271,7 @@ class Transactions:
             fresh_producer_id=fresh_producer_id,
             now_ms=now.wall_ms,
         )
-        return TransactionEnd(record, *transitions.answered_producer(record))
+        return TransactionEnd(record, transitions.answered_producer(record))
 
     def fence(
         self, transactional_id: str, *, version: int, fresh_producer_id: int | None, now: Now
@@ -416,10 +406,10 @@ class Transactions:
         return metadata
 
     def _of_producer(
-        self, transactional_id: str, producer_id: int, epoch: int
+        self, transactional_id: str, producer: ProducerIdAndEpoch
     ) -> TransactionMetadata:
         metadata = self._existing(transactional_id)
-        transitions.check_producer(metadata, producer_id, epoch)
+        transitions.check_producer(metadata, producer)
         return metadata
 
 
@@ -428,15 +418,15 @@ def _check_id(transactional_id: str) -> None:
         raise InvalidRequest("the transactional id is empty")
 
 
-def _is_repeated(metadata: TransactionMetadata, producer_id: int, epoch: int) -> bool:
+def _is_repeated(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
     """Return whether this producer ended the last transaction, and repeats the request."""
     if metadata.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         return False
-    if metadata.producer_id == producer_id:
-        return epoch == metadata.producer_epoch - 1
+    if metadata.producer_id == producer.producer_id:
+        return producer.epoch == metadata.producer_epoch - 1
     # After the last epoch of its id, the producer was answered a new id with epoch 0.
     return (
-        metadata.previous_producer_id == producer_id
-        and is_used_up(epoch)
-        and (metadata.producer_epoch == 0)
+        metadata.previous_producer_id == producer.producer_id
+        and is_used_up(producer.epoch)
+        and metadata.producer_epoch == 0
     )

@@ -27,6 +27,7 @@ from sharegroup.errors import (
     ProducerFenced,
     TransactionAbortable,
 )
+from sharegroup.ids import ProducerIdAndEpoch
 
 NO_PARTITIONS: frozenset[TransactionPartition] = frozenset()
 
@@ -170,11 +171,11 @@ def check_member(
         raise TransactionAbortable(text) if is_abortable else InvalidTransactionState(text)
 
 
-def check_producer(known: TransactionMetadata, producer_id: int, epoch: int) -> None:
+def check_producer(known: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
     """Raise unless this is the current producer of the transactional id, with its epoch."""
-    check_mapping(known, producer_id)
-    if epoch != known.producer_epoch:
-        raise fenced(known, epoch)
+    check_mapping(known, producer.producer_id)
+    if producer.epoch != known.producer_epoch:
+        raise fenced(known, producer.epoch)
 
 
 def check_mapping(known: TransactionMetadata, producer_id: int) -> None:
@@ -286,8 +287,8 @@ def completed(known: TransactionMetadata, *, now_ms: int) -> TransactionMetadata
     )
 
 
-def answered_producer(decided: TransactionMetadata) -> tuple[int, int]:
+def answered_producer(decided: TransactionMetadata) -> ProducerIdAndEpoch:
     """Return the producer id and epoch with which the producer goes on after a decision."""
     if decided.next_producer_id != NO_PRODUCER_ID:
-        return decided.next_producer_id, 0
-    return decided.producer_id, decided.producer_epoch
+        return ProducerIdAndEpoch(decided.next_producer_id, 0)
+    return decided.producer

@@ -15,16 +15,18 @@ renamed to the old one.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import crc32c
 
 from sharegroup.errors import KafkaStorageError
-from sharegroup.storage.disk.checkpoint_files import SMALL_FILE_BYTES_MAX, replace_file
+from sharegroup.storage.disk.checkpoint_files import SMALL_FILE_BYTES_MAX, read_file, replace_file
 from sharegroup.storage.disk.directory_watch import DirectoryWatch
+from sharegroup.storage.disk.files import Files
 from sharegroup.storage.disk.set_aside import TORN_JOURNAL, SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles, StoredFile
 from sharegroup.storage.sync.syncer import Syncer, SyncWork
@@ -45,6 +47,16 @@ _MAY_BEGIN = re.compile(rb"(?=(?!\0{4})[\0\1].{7}\0{4}.{5})", re.DOTALL)
 
 Mark = tuple[int, int]
 """Size and checksum of the whole file, which distinguish it from an older copy."""
+
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+"""The file that exists after a clean shutdown, with the `Mark` of each journal.
+
+    {"version": 0, "journals": {"catalog.journal": [1234, 2893473261]}}
+
+Size and checksum tell whether a journal is the same as when the broker stopped.  An older copy may
+lack settings and topics without records, and nothing else would reveal that.  Files of older
+versions have no journals.
+"""
 
 
 class Journal:
@@ -340,3 +352,21 @@ def _frames(data: bytes, position: int) -> Iterator[tuple[int, bytes, int]]:
             return
         yield durable, data[position + _FRAME.size : end], end
         position = end
+
+
+def write_clean_shutdown(files: Files, root: str, journals: Mapping[str, Mark]) -> None:
+    """Blocking: write the file durably, with the marks of the journals."""
+    content = json.dumps({"version": 0, "journals": journals})
+    replace_file(files, root, CLEAN_SHUTDOWN_FILE, f"{content}\n".encode("ascii"))
+
+
+def read_clean_shutdown(files: Files, root: str) -> dict[str, Mark] | None:
+    """Return the marks of the last broker's journals, or None if it did not shut down cleanly."""
+    path = f"{root}/{CLEAN_SHUTDOWN_FILE}"
+    if not files.exists(path):
+        return None
+    try:
+        journals = json.loads(read_file(files, path)).get("journals", {})
+        return {str(name): (int(size), int(crc)) for name, (size, crc) in journals.items()}
+    except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
+        return {}  # The existence of the file marks the clean shutdown, even if it is damaged.

@@ -27,13 +27,14 @@ from sharegroup.core.log.producer_room import ProducerRoom
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.storage.directory.checkpoints import Checkpoints
-from sharegroup.storage.directory.clean_shutdown import (
+from sharegroup.storage.directory.deletions import Deletions
+from sharegroup.storage.directory.journal import (
     CLEAN_SHUTDOWN_FILE,
+    Journal,
+    Mark,
     read_clean_shutdown,
     write_clean_shutdown,
 )
-from sharegroup.storage.directory.deletions import Deletions
-from sharegroup.storage.directory.journal import Journal, Mark
 from sharegroup.storage.disk.checkpoint_files import write_checkpoint
 from sharegroup.storage.disk.directory_watch import (
     WATCH_SECONDS,
@@ -318,7 +319,7 @@ class LogDirectory:
         restored from the folders.
         """
         # Imported with the first log, because a new data directory has none.
-        from sharegroup.storage.recovery.recovery import load_log
+        from sharegroup.storage.recovery.recovery import CheckpointedOffsets, load_log
 
         key = TopicIdPartition(topic_id, partition)
         assert key not in self._logs, f"{key} is open already"
@@ -332,12 +333,14 @@ class LogDirectory:
             loaded = load_log(
                 self._parts.opened,
                 folder,
-                start_offset=self._offsets.start_offsets.get(key, 0),
-                # Compaction works below a recovery point only, so its end was one, even if that
-                # file is lost.
-                recovery_point=max(self._offsets.recovery_points.get(key, 0), cleaned_to),
+                CheckpointedOffsets(
+                    self._offsets.start_offsets.get(key, 0),
+                    # Compaction works below a recovery point only, so its end was one, even if that
+                    # file is lost.
+                    max(self._offsets.recovery_points.get(key, 0), cleaned_to),
+                    is_compacted=cleaned_to > 0,
+                ),
                 now_ms=self._wall_ms(),
-                is_compacted=cleaned_to > 0,
                 set_aside=self._set_aside,
                 producers_max=self._parts.producer_room.producers_max,
             )

@@ -26,8 +26,8 @@ from sharegroup.core.log.compaction import (
     CompactionRules,
     Fate,
     LastOfProducer,
+    LogTransactions,
     NewestOffsets,
-    Transactions,
 )
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.disk.files import SEGMENT_BYTES_MAX, Buffer, Files
@@ -137,7 +137,7 @@ class CompactionPass:
         self._of = of
         self._limits = limits
         self._now_ms = now_ms
-        self._transactions = Transactions(_plain(of.aborted))
+        self._transactions = LogTransactions(_plain(of.aborted))
         self._entries = {entry.last_offset: entry for entry in of.aborted}
         self._keeper = CompactionRules(
             NewestOffsets(limits.memory_bytes, end_offset=of.cleaned_to),
@@ -177,7 +177,7 @@ class CompactionPass:
         aborted = [entry for entry in self._of.aborted if entry.last_offset >= first_offset]
         # Not those of the pass: the rewrite follows the transactions once more from the first
         # segment on.
-        transactions = Transactions(_plain(aborted))
+        transactions = LogTransactions(_plain(aborted))
         sleep = self._limits.sleep
         for segment in new:
             async for has_room in self._slices(
@@ -411,7 +411,7 @@ class CompactionPass:
 
 def _learn_slice(
     newest: NewestOffsets,
-    transactions: Transactions,
+    transactions: LogTransactions,
     data: bytes,
     *,
     sleep: Callable[[float], None],

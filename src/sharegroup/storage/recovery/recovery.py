@@ -24,6 +24,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from sharegroup.core.log.producer_room import ALL_PRODUCERS_MAX, ProducerRoom
 from sharegroup.core.log.producer_state import ProducerStates
@@ -81,41 +82,40 @@ class LoadedLog:
     producers: ProducerStates
 
 
+class CheckpointedOffsets(NamedTuple):
+    """What the checkpoint files say of a log; an offset that they lack is 0."""
+
+    start_offset: int
+    recovery_point: int
+    is_compacted: bool
+    """Whether segments may have holes, even if the file `COMPACTED` is gone."""
+
+
 def load_log(
     opened: OpenFiles,
     folder: str,
+    offsets: CheckpointedOffsets,
     *,
-    start_offset: int,
-    recovery_point: int,
     now_ms: int,
-    is_compacted: bool,
     set_aside: SetAside,
     producers_max: int = ALL_PRODUCERS_MAX,
 ) -> LoadedLog:
-    """Open and recover the log in a folder; without a folder the log is empty.
-
-    ``is_compacted`` says that segments may have holes, even if the file `COMPACTED` is gone.
-    """
-    names = opened.files.names(folder) if opened.files.exists(folder) else []
+    """Open and recover the log in a folder; without a folder the log is empty."""
+    files, recovery_point = opened.files, offsets.recovery_point
+    names = files.names(folder) if files.exists(folder) else []
     # First: a crash in a swap leaves segments under temporary names (ADR 0011).
-    names = finish_swaps(
-        opened.files, folder, names, recovery_point=recovery_point, set_aside=set_aside
-    )
+    names = finish_swaps(files, folder, names, recovery_point=recovery_point, set_aside=set_aside)
     bases = [base for name in names if (base := offset_of(name, LOG_SUFFIX)) is not None]
     if not bases:
-        return _without_segments(folder, start_offset, recovery_point)
+        return _without_segments(folder, offsets)
     segments = [Segment(opened, folder, base) for base in bases]
-    start_offset = _believed_start(segments, start_offset, recovery_point)
+    start_offset = _believed_start(segments, offsets)
     while len(segments) > 1 and segments[1].base_offset <= start_offset:
         # Deleted records: after a crash some of these files may exist and others may not.  Such a
         # gap must not look like the end of the log.
         segments.pop(0).remove()
-    # Compaction takes closed segments only, so a hole in the last one is damage (ADR 0011).
-    for segment in segments[:-1]:
-        segment.has_holes = is_compacted or COMPACTED in names
-    if is_compacted and COMPACTED not in names:
-        # This time the offset of the last pass has told it, and that file may be lost next time.
-        opened.files.close(opened.files.open(f"{folder}/{COMPACTED}", create=True))
+    if offsets.is_compacted or COMPACTED in names:
+        _expect_holes(files, folder, names, segments)
     active = _open_trusted(frozenset(names), segments, recovery_point)
     scan = _Scan(segments[active].end_offset)
     _scan_from(segments, active, scan, set_aside)
@@ -123,11 +123,10 @@ def load_log(
     for segment in segments:
         # A file's own time is lost with every copy, so it proves no age (differences.md).
         segment.touched_ms = now_ms
-    states = _producers(
-        opened.files, folder, names, segments, scan, now_ms=now_ms, producers_max=producers_max
-    )
+    states, known_to = _newest_snapshot(files, folder, names, scan, ProducerRoom(producers_max))
+    _count_producers(states, segments, scan, known_to, now_ms)
     if scan.batches or scan.cut_bytes:
-        _make_durable(opened.files, folder, segments[active:])
+        _make_durable(files, folder, segments[active:])
         _report(folder, end_offset, scan)
     return LoadedLog(
         segments,
@@ -142,6 +141,15 @@ def load_log(
     )
 
 
+def _expect_holes(files: Files, folder: str, names: list[str], segments: list[Segment]) -> None:
+    # Compaction takes closed segments only, so a hole in the last one is damage (ADR 0011).
+    for segment in segments[:-1]:
+        segment.has_holes = True
+    if COMPACTED not in names:
+        # This time the offset of the last pass has told it, and that file may be lost next time.
+        files.close(files.open(f"{folder}/{COMPACTED}", create=True))
+
+
 def _report(folder: str, end_offset: int, scan: _Scan) -> None:
     log.info(
         "event=log_recovered folder=%s scanned_from=%d end_offset=%d batches=%d cut_bytes=%d",
@@ -153,30 +161,30 @@ def _report(folder: str, end_offset: int, scan: _Scan) -> None:
     )
 
 
-def _without_segments(folder: str, start_offset: int, recovery_point: int) -> LoadedLog:
+def _without_segments(folder: str, offsets: CheckpointedOffsets) -> LoadedLog:
     """Return an empty log that continues after the offsets of earlier records.
 
     A record with a reused offset would inherit the share groups' state of the earlier record.
     """
-    first = max(start_offset, recovery_point)
-    if recovery_point > start_offset:
+    first = max(offsets.start_offset, offsets.recovery_point)
+    if offsets.recovery_point > offsets.start_offset:
         log.warning(
             "event=segments_missing folder=%s recovery_point=%d action='restore the folder from a "
             "copy before new records are written: its records are missing'",
             folder.rpartition("/")[2],
-            recovery_point,
+            offsets.recovery_point,
         )
     return LoadedLog([], first, first, first, 0, ProducerStates())
 
 
-def _believed_start(segments: list[Segment], start_offset: int, recovery_point: int) -> int:
+def _believed_start(segments: list[Segment], offsets: CheckpointedOffsets) -> int:
     """Return the start offset, or 0 if it cannot belong to this log.
 
     That is the case if it is above the end of the log: the log or the checkpoint file is that of
     another directory. With 0 no segment is removed.
     """
-    last = segments[-1]
-    end = max(recovery_point, last.base_offset)
+    last, start_offset = segments[-1], offsets.start_offset
+    end = max(offsets.recovery_point, last.base_offset)
     # The cheap comparison first: `_end_of` reads all headers of the segment.
     if start_offset > end and start_offset > _end_of(last):
         log.warning(
@@ -449,20 +457,15 @@ def _scan_segment(segment: Segment, file_size: int, scan: _Scan) -> None:
             scan.produced.append((header, _marker(header, batch), segment))
 
 
-def _producers(
-    files: Files,
-    folder: str,
-    names: list[str],
-    segments: list[Segment],
-    scan: _Scan,
-    *,
-    now_ms: int,
-    producers_max: int,
-) -> ProducerStates:
-    """Return the producer states: the newest valid snapshot, updated by the batches above it."""
-    end_offset = segments[-1].end_offset
-    room = ProducerRoom(producers_max)
-    states, known_to, damaged = ProducerStates(room), scan.first_offset, False
+def _newest_snapshot(
+    files: Files, folder: str, names: list[str], scan: _Scan, room: ProducerRoom
+) -> tuple[ProducerStates, int]:
+    """Return the producer states of the newest valid snapshot, and the offset that they reach.
+
+    Without a valid snapshot the states are empty.  The offset is 0 then if a snapshot was damaged,
+    so the producers of the whole log are counted.
+    """
+    damaged = False
     key = partition_of(folder.rpartition("/")[2])
     assert key is not None
     for name in reversed(names):
@@ -484,16 +487,19 @@ def _producers(
             continue
         # A checkpoint writes no snapshot if no producer has changed, so an older one is valid at
         # the recovery point as well, unless newer ones were damaged.
-        known_to = offset if damaged else max(offset, scan.first_offset)
-        break
-    else:
-        known_to = segments[0].base_offset if damaged else known_to
+        return states, offset if damaged else max(offset, scan.first_offset)
+    return ProducerStates(room), 0 if damaged else scan.first_offset
+
+
+def _count_producers(
+    states: ProducerStates, segments: list[Segment], scan: _Scan, known_to: int, now_ms: int
+) -> None:
+    """Update producer states by the batches from ``known_to`` on."""
     for batch, marker, segment in chain(_produced_below(segments, scan, known_to), scan.produced):
         if batch.base_offset >= known_to:
             count_in(states, batch, marker, segment=segment, now_ms=now_ms)
     # The scanned part is made durable before the log is used, so nothing of it will be undone.
-    states.settle(end_offset)
-    return states
+    states.settle(segments[-1].end_offset)
 
 
 def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iterator[Produced]:

@@ -125,7 +125,7 @@ def finish_swaps(
         return names
     for name in new:
         if name.kind + name.step == LOG + SWAP:
-            _finish(files, folder, name.base_offset, recovery_point, set_aside)
+            _finish(_NewSegment(files, folder, name.base_offset, recovery_point), set_aside)
     new = [name for name in _segment_files(files.names(folder)) if name.step]
     begun = {name.base_offset for name in new if name.step == CLEANED}
     for name in new:
@@ -159,23 +159,42 @@ def damaged_swaps(files: Files, folder: str, *, recovery_point: int) -> Iterator
     for name in names:
         if name.kind + name.step != LOG + SWAP:
             continue
+        new = _NewSegment(files, folder, name.base_offset, recovery_point)
         try:
-            _checked_end(files, folder, names, name.base_offset, recovery_point)
+            _checked_end(new, names)
         except CorruptMessage as error:
-            end = _chain_end(files, folder, _bases(names), name.base_offset)
-            yield DamagedSwap(name.text, error, _has_all(end, recovery_point))
+            end = _chain_end(new, _bases(names))
+            yield DamagedSwap(name.text, error, new.is_replaceable(end))
 
 
-def _finish(
-    files: Files, folder: str, base_offset: int, recovery_point: int, set_aside: SetAside
-) -> None:
-    """Repeat steps 4 and 5 for the new segment with this base offset, unless it is damaged."""
+class _NewSegment(NamedTuple):
+    """The new segment of an interrupted swap."""
+
+    files: Files
+    folder: str
+    base_offset: int
+    recovery_point: int
+    """0 if it is not known."""
+
+    @property
+    def file(self) -> str:
+        """The name of the log file, which lacks its final name."""
+        return segment_name(self.base_offset, LOG + SWAP)
+
+    def is_replaceable(self, end: int) -> bool:
+        """Return whether older segments whose batches end at ``end`` have all records for sure."""
+        return 0 < self.recovery_point <= end
+
+
+def _finish(new: _NewSegment, set_aside: SetAside) -> None:
+    """Repeat steps 4 and 5 for a new segment, unless it is damaged."""
+    files, folder, base_offset, _ = new
     path = f"{folder}/{segment_name(base_offset, LOG)}"
     names = _segment_files(files.names(folder))
     try:
-        end = _checked_end(files, folder, names, base_offset, recovery_point)
+        end = _checked_end(new, names)
     except CorruptMessage as error:
-        _undo(files, folder, names, base_offset, recovery_point, set_aside, error)
+        _undo(new, names, set_aside, error)
         return
     for name in _replaced(names, base_offset, end):
         # The rename below replaces this one in a single step.
@@ -186,9 +205,7 @@ def _finish(
     files.sync_directory(folder)
 
 
-def _checked_end(
-    files: Files, folder: str, names: list[_Name], base_offset: int, recovery_point: int
-) -> int:
+def _checked_end(new: _NewSegment, names: list[_Name]) -> int:
     """Return the end offset of a new segment; raise CorruptMessage if it is damaged or foreign.
 
     It must consist of whole batches and end where another segment begins.  Without the second check
@@ -196,7 +213,8 @@ def _checked_end(
     may be missing if it was new when the power failed.  Then the end must not be above the recovery
     point, if that is known: nothing above it is compacted.
     """
-    path = f"{folder}/{segment_name(base_offset, LOG + SWAP)}"
+    files, folder, base_offset, recovery_point = new
+    path = f"{folder}/{new.file}"
     end, position, size = _walk(files, path, base_offset)
     if not position:
         raise CorruptMessage(f"{path} does not begin with a record batch; it has {size} bytes")
@@ -219,21 +237,14 @@ def _checked_end(
     return end
 
 
-def _undo(
-    files: Files,
-    folder: str,
-    names: list[_Name],
-    base_offset: int,
-    recovery_point: int,
-    set_aside: SetAside,
-    error: CorruptMessage,
-) -> None:
+def _undo(new: _NewSegment, names: list[_Name], set_aside: SetAside, error: CorruptMessage) -> None:
     """Set a damaged new segment aside, if the old segments still have all records.
 
     Otherwise raise CorruptMessage: it may have the only copy of some records.
     """
-    end = _chain_end(files, folder, _bases(names), base_offset)
-    if not _has_all(end, recovery_point):
+    files, folder, base_offset, recovery_point = new
+    end = _chain_end(new, _bases(names))
+    if not new.is_replaceable(end):
         expected = f"{recovery_point} or more" if recovery_point else "an offset that is not known"
         raise CorruptMessage(
             f"{error}. The older segments that it replaces are not complete: their batches end at "
@@ -244,7 +255,7 @@ def _undo(
         if name.base_offset == base_offset and name.step and name.kind != LOG:
             files.remove(f"{folder}/{name.text}")
     files.sync_directory(folder)
-    file, partition = segment_name(base_offset, LOG + SWAP), folder.rpartition("/")[2]
+    file, partition = new.file, folder.rpartition("/")[2]
     size = _walk(files, f"{folder}/{file}", base_offset).size
     path = set_aside.move_away(
         f"{folder}/{file}", size=size, why=DAMAGED_LOG, name=f"{partition}/{file}"
@@ -256,18 +267,14 @@ def _undo(
     )  # fmt: skip
 
 
-def _has_all(end: int, recovery_point: int) -> bool:
-    """Return whether older segments whose batches end at ``end`` are known to have all records."""
-    return 0 < recovery_point <= end
-
-
-def _chain_end(files: Files, folder: str, bases: list[int], offset: int) -> int:
-    """Return the end of the consecutive batches in the segments from the one with ``offset`` on."""
+def _chain_end(new: _NewSegment, bases: list[int]) -> int:
+    """Return the end of the consecutive batches in the old segments from the base offset on."""
+    offset = new.base_offset
     end = max((base for base in bases if base <= offset), default=offset)
     for base in [base for base in bases if base >= end]:
         if base != end:
             break  # A segment is missing, or the one before is damaged.
-        end = _walk(files, f"{folder}/{segment_name(base, LOG)}", base).end_offset
+        end = _walk(new.files, f"{new.folder}/{segment_name(base, LOG)}", base).end_offset
     return end
 
 

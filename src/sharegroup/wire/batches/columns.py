@@ -48,7 +48,7 @@ try:
     import pyarrow as pa
 
     from sharegroup.wire.batches.header_columns import cut, read_headers
-    from sharegroup.wire.batches.varints import (
+    from sharegroup.wire.batches.number_arrays import (
         INT_BYTES_MAX,
         LONG_BYTES_MAX,
         Integers,

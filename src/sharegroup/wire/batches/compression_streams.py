@@ -28,7 +28,7 @@ from sharegroup.wire.batches.compression import (
     inflated,
     xerial_blocks,
 )
-from sharegroup.wire.batches.zigzag import plain_number
+from sharegroup.wire.varints import uvarint
 
 PIECE_BYTES = 1024 * 1024
 """Size of a piece: a few milliseconds of work.  A block of lz4 may have four times that."""
@@ -166,7 +166,7 @@ def _snappy_block(block: memoryview) -> Iterator[Buffer]:
     while position < len(block):
         end, size = _snappy_elements(block, position)
         literal = _snappy_literal(window)
-        made_up = b"".join((plain_number(len(window) + size), literal, block[position:end]))
+        made_up = b"".join((uvarint(len(window) + size), literal, block[position:end]))
         output = _snappy_output(made_up)
         yield output[len(window) :]
         # Not the whole output: then each piece would be decompressed with all pieces before it.

@@ -20,8 +20,14 @@ import pyarrow as pa
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import Buffer
 from sharegroup.wire.batches.header_names import Header, header_name, with_names, without_names
-from sharegroup.wire.batches.number_arrays import flag_array, number_array
-from sharegroup.wire.batches.varints import INT_BYTES_MAX, Integers, Octets, read_varints
+from sharegroup.wire.batches.number_arrays import (
+    INT_BYTES_MAX,
+    Integers,
+    Octets,
+    flag_array,
+    number_array,
+    read_varints,
+)
 
 HEADER_BYTES_MIN = 2
 """Size of a header with an empty name and no value."""

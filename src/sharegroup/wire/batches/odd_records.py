@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import NO_TIMESTAMP, BatchHeader, Buffer
 from sharegroup.wire.batches.header_names import Header, header_name, name_bytes
-from sharegroup.wire.batches.zigzag import zigzag
+from sharegroup.wire.varints import zigzag
 
 INT_BITS, LONG_BITS = 32, 64
 INT_BYTES_MAX, LONG_BYTES_MAX = 5, 10  # 32 and 64 bits in groups of 7.

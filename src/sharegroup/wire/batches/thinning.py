@@ -31,7 +31,7 @@ from sharegroup.wire.batches.batches import (
 from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
 from sharegroup.wire.batches.odd_records import LONG_BITS, signed
 from sharegroup.wire.batches.record_walk import read_varint
-from sharegroup.wire.batches.zigzag import zigzag
+from sharegroup.wire.varints import zigzag
 
 _crc = Struct(">I")
 

@@ -15,7 +15,7 @@ All errors are DecodeErrors. Bytes after the message are no error here: the posi
 one is returned.
 
 The path of an error is found only if one occurs: the compiled functions carry no path, and the
-traceback's line numbers lead back to the fields (`_path`).
+traceback's line numbers lead back to the fields (`failed_field`).
 
 The source of a decoding function, from a message class.
 
@@ -57,7 +57,6 @@ from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct, unpack_from
-from types import CodeType, TracebackType
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -67,8 +66,8 @@ from sharegroup.wire.codec.schema import (
     ERROR_CODES,
     FIXED_FORMATS,
     MessageField,
-    Owner,
     SourceLines,
+    failed_field,
     has_arrays,
     is_flexible_class,
     message_fields,
@@ -88,18 +87,6 @@ class Malformed(Exception):
     """The problem in a message, without its place; only this module and `decoder` see it."""
 
 
-def decoder_source(
-    cls: type[Any], *, in_steps: bool = False
-) -> tuple[str, dict[str, Any], list[Owner]]:
-    """Return the source of ``read``, the names that it needs, and the owner of each line.
-
-    ``in_steps`` makes ``read`` a generator that yields between elements (`sharegroup.steps`).
-    """
-    function = _Source(cls, in_steps=in_steps)
-    function.build()
-    return "\n".join(function.source.lines), function.names, function.source.owners
-
-
 def smallest_bytes(cls: type[Any]) -> int:
     """Return the least number of bytes of a struct of this class on the wire."""
     plain = [field for field in message_fields(cls) if field.tag is None]
@@ -112,11 +99,20 @@ def mutable_twin(cls: type[Any]) -> type[Any]:
     A frozen dataclass of three fields takes 0.56 us to construct, because each field goes through
     ``object.__setattr__``; filling the twin's slots and assigning ``__class__`` takes 0.13 us.
     """
-    return type(f"{cls.__name__}Twin", cls.__bases__, {"__slots__": cls.__slots__})
+    namespace = {
+        "__slots__": cls.__slots__,
+        # A class that adds fields to those of another one would inherit that one's methods.
+        "__init__": object.__init__,
+        "__setattr__": object.__setattr__,
+    }
+    return type(f"{cls.__name__}Twin", cls.__bases__, namespace)
 
 
-class _Source:
-    """The lines of one decoding function while it is generated."""
+class _DecoderSource:
+    """The lines of the function ``read`` of one class, and the names that it needs.
+
+    ``in_steps`` makes ``read`` a generator that yields between elements (`sharegroup.steps`).
+    """
 
     def __init__(self, cls: type[Any], *, in_steps: bool) -> None:
         self.cls = cls
@@ -463,7 +459,7 @@ def decode_steps(
 ) -> Steps[Message]:
     """Return the message that starts at ``position``, in steps."""
     assert 0 <= position <= len(buffer)
-    read = _step_readers.get((cls, records)) or _compiled_steps(cls, records)
+    read = _step_readers.get((cls, records)) or _compiled(cls, records, in_steps=True)
     try:
         message, _ = yield from read(buffer, position, len(buffer), [elements_max])
     except DECODING_ERRORS as error:
@@ -485,52 +481,31 @@ ReadSteps = Callable[[Buffer, int, int, list[int]], Steps[tuple[Any, int]]]
 
 _step_readers: dict[tuple[type[Any], Records], ReadSteps] = {}
 
-_owners: dict[CodeType, list[Owner]] = {}
-"""The field that each line of a compiled function belongs to."""
 
-
-def _compiled(cls: type[Any], records: Records) -> Read:
-    """Return the function that reads ``cls``; compile it on first use."""
-    known = _readers.get((cls, records))
+def _compiled(cls: type[Any], records: Records, *, in_steps: bool = False) -> Any:
+    """Return the function that reads ``cls``, or does it in steps; compile it on first use."""
+    readers: dict[Any, Any] = _step_readers if in_steps else _readers
+    known = readers.get((cls, records))
     if known is not None:
         return known
-    source, names, owners = decoder_source(cls)
-    names["records_of"] = records
+    function = _DecoderSource(cls, in_steps=in_steps)
+    function.build()
+    function.names["records_of"] = records
     for field in message_fields(cls):
         if field.entity is not None:
-            # Ends, because no struct of Kafka's schemas contains itself.
-            names[f"read_{field.name}"] = _compiled(field.entity, records)
-    code = compile(source, f"<decoder of {cls.__module__}.{cls.__qualname__}>", "exec")
-    exec(code, names)  # noqa: S102  The source is made of schema field names alone.
-    read: Read = names["read"]
-    _owners[names["read"].__code__] = owners
-    _readers[cls, records] = read
-    return read
-
-
-def _compiled_steps(cls: type[Any], records: Records) -> ReadSteps:
-    """Return the generator function that reads ``cls`` in steps; compile it on first use."""
-    known = _step_readers.get((cls, records))
-    if known is not None:
-        return known
-    source, names, owners = decoder_source(cls, in_steps=True)
-    names["records_of"] = records
-    for field in message_fields(cls):
-        if field.entity is not None:
-            compiled = _compiled_steps if has_arrays(field.entity) else _compiled
-            # A struct without arrays has a limited length, so a generator for each would only cost
-            # time.
-            names[f"read_{field.name}"] = compiled(field.entity, records)
-    code = compile(source, f"<decoder in steps of {cls.__module__}.{cls.__qualname__}>", "exec")
-    exec(code, names)  # noqa: S102  The source is made of schema field names alone.
-    read: ReadSteps = names["read"]
-    _owners[names["read"].__code__] = owners
-    _step_readers[cls, records] = read
+            # Ends, because no struct of Kafka's schemas contains itself.  A struct without arrays
+            # has a limited length, so a generator for each would only cost time.
+            function.names[f"read_{field.name}"] = _compiled(
+                field.entity, records, in_steps=in_steps and has_arrays(field.entity)
+            )
+    title = f"decoder{' in steps' * in_steps} of {cls.__module__}.{cls.__qualname__}"
+    read = function.source.compiled("read", title, function.names)
+    readers[cls, records] = read
     return read
 
 
 def _explain(cls: type[Any], error: Exception) -> str:
-    path, position = _path(error.__traceback__)
+    path, position = failed_field(error.__traceback__)
     match error:
         case Malformed():
             problem = str(error)
@@ -541,18 +516,3 @@ def _explain(cls: type[Any], error: Exception) -> str:
         case _:
             problem = "expected more bytes, the message ends"
     return f"{cls.__name__}.{path} at byte {position}: {problem}"
-
-
-def _path(trace: TracebackType | None) -> tuple[str, int]:
-    """Return the field that was being read, as ``topics[2].partitions``, and the position."""
-    path = []
-    position = -1
-    while trace is not None:
-        owners = _owners.get(trace.tb_frame.f_code)
-        if owners is not None:
-            name, in_loop = owners[trace.tb_lineno - 1]
-            frame_locals = trace.tb_frame.f_locals
-            path.append(f"{name}[{frame_locals['i']}]" if in_loop else name)
-            position = frame_locals["p"]
-        trace = trace.tb_next
-    return ".".join(path), position

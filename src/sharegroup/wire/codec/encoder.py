@@ -40,7 +40,6 @@ from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct, pack
-from types import CodeType, TracebackType
 from typing import Any
 
 from sharegroup.steps import STEP_MASK, Steps
@@ -51,47 +50,23 @@ from sharegroup.wire.codec.schema import (
     FIXED_FORMATS,
     MILLISECOND,
     MessageField,
-    Owner,
     SourceLines,
+    failed_field,
     has_arrays,
     is_flexible_class,
     message_fields,
 )
+from sharegroup.wire.varints import ONE_BYTE, uvarint
 
 STRING_BYTES_MAX = 2**15 - 1
 """Number of bytes of a string with the old two-byte length."""
 
-_ONE = tuple(bytes([value]) for value in range(128))
 
-
-def encoder_source(
-    cls: type[Any], *, in_steps: bool = False
-) -> tuple[str, dict[str, Any], list[Owner]]:
-    """Return the source of ``write``, the names that it needs, and the owner of each line.
+class _EncoderSource:
+    """The lines of the function ``write`` of one class, and the names that it needs.
 
     ``in_steps`` makes ``write`` a generator that yields between elements (`sharegroup.steps`).
     """
-    function = _Source(cls, in_steps=in_steps)
-    function.build()
-    return "\n".join(function.source.lines), function.names, function.source.owners
-
-
-def uvarint(value: int) -> bytes:
-    """Return the bytes of an unsigned varint."""
-    if value <= 0x7F:
-        return _ONE[value]
-    if value <= 0x3FFF:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-class _Source:
-    """The lines of one encoding function while it is generated."""
 
     def __init__(self, cls: type[Any], *, in_steps: bool) -> None:
         self.cls = cls
@@ -101,7 +76,7 @@ class _Source:
         self.names: dict[str, Any] = {
             "EPOCH": EPOCH,
             "MS": MILLISECOND,
-            "ONE": _ONE,
+            "ONE": ONE_BYTE,
             "ZERO_UUID": bytes(16),
             "array": array,
             "length_16": Struct(">h").pack,
@@ -317,14 +292,16 @@ def encode_response_steps(correlation_id: int, message: Any) -> Steps[list[Chunk
     large: list[int] = []
     cls = type(message)
     try:
-        write = _step_writers.get(cls) or _compiled_steps(cls)
+        write = _step_writers.get(cls) or _compiled(cls, in_steps=True)
         for _ in write(message, parts, large):
             # Not behind records: ``large`` has indexes of pieces, which a join would make wrong.
             if len(parts) > PARTS_MAX and not large:
                 parts[:] = (b"".join(parts),)  # In place, because the functions hold the list.
             yield
     except ENCODING_ERRORS as error:
-        raise EncodeError(f"{cls.__name__}.{_path(error.__traceback__)}: {error}") from error
+        raise EncodeError(
+            f"{cls.__name__}.{failed_field(error.__traceback__)[0]}: {error}"
+        ) from error
     return _framed(correlation_id, message, parts, large)
 
 
@@ -341,7 +318,7 @@ def prepare(cls: type[Any], *, in_steps: bool = False) -> None:
     """Compile the encoder now, so the first message of this class need not wait for it."""
     _compiled(cls)
     if in_steps:
-        _compiled_steps(cls)
+        _compiled(cls, in_steps=True)
 
 
 def _parts(message: Any) -> tuple[list[Chunk], list[int]]:
@@ -352,7 +329,9 @@ def _parts(message: Any) -> tuple[list[Chunk], list[int]]:
         write = _writers.get(cls) or _compiled(cls)
         write(message, parts, large)
     except ENCODING_ERRORS as error:
-        raise EncodeError(f"{cls.__name__}.{_path(error.__traceback__)}: {error}") from error
+        raise EncodeError(
+            f"{cls.__name__}.{failed_field(error.__traceback__)[0]}: {error}"
+        ) from error
     return parts, large
 
 
@@ -377,54 +356,23 @@ WriteSteps = Callable[[Any, list[Chunk], list[int]], Steps[None]]
 
 _step_writers: dict[type[Any], WriteSteps] = {}
 
-_owners: dict[CodeType, list[Owner]] = {}
-"""The field that each line of a compiled function belongs to."""
 
-
-def _compiled(cls: type[Any]) -> Write:
-    """Return the function that writes ``cls``; compile it on first use."""
-    known = _writers.get(cls)
+def _compiled(cls: type[Any], *, in_steps: bool = False) -> Any:
+    """Return the function that writes ``cls``, or does it in steps; compile it on first use."""
+    writers: dict[Any, Any] = _step_writers if in_steps else _writers
+    known = writers.get(cls)
     if known is not None:
         return known
-    source, names, owners = encoder_source(cls)
-    for field in message_fields(cls):
-        if field.entity is not None:
-            names[f"write_{field.name}"] = _compiled(field.entity)
-    code = compile(source, f"<encoder of {cls.__module__}.{cls.__qualname__}>", "exec")
-    exec(code, names)  # noqa: S102  The source is made of schema field names alone.
-    write: Write = names["write"]
-    _owners[names["write"].__code__] = owners
-    _writers[cls] = write
-    return write
-
-
-def _compiled_steps(cls: type[Any]) -> WriteSteps:
-    """Return the generator function that writes ``cls`` in steps; compile it on first use."""
-    known = _step_writers.get(cls)
-    if known is not None:
-        return known
-    source, names, owners = encoder_source(cls, in_steps=True)
+    function = _EncoderSource(cls, in_steps=in_steps)
+    function.build()
     for field in message_fields(cls):
         if field.entity is not None:
             # A struct without arrays has a limited length, so a generator for each would only cost
             # time.
-            compiled = _compiled_steps if has_arrays(field.entity) else _compiled
-            names[f"write_{field.name}"] = compiled(field.entity)
-    code = compile(source, f"<encoder in steps of {cls.__module__}.{cls.__qualname__}>", "exec")
-    exec(code, names)  # noqa: S102  The source is made of schema field names alone.
-    write: WriteSteps = names["write"]
-    _owners[names["write"].__code__] = owners
-    _step_writers[cls] = write
+            function.names[f"write_{field.name}"] = _compiled(
+                field.entity, in_steps=in_steps and has_arrays(field.entity)
+            )
+    title = f"encoder{' in steps' * in_steps} of {cls.__module__}.{cls.__qualname__}"
+    write = function.source.compiled("write", title, function.names)
+    writers[cls] = write
     return write
-
-
-def _path(trace: TracebackType | None) -> str:
-    """Return the field that was being written, as ``topics[2].name``."""
-    path = []
-    while trace is not None:
-        owners = _owners.get(trace.tb_frame.f_code)
-        if owners is not None:
-            name, in_loop = owners[trace.tb_lineno - 1]
-            path.append(f"{name}[{trace.tb_frame.f_locals['i']}]" if in_loop else name)
-        trace = trace.tb_next
-    return ".".join(path)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import NoneType, UnionType
-from typing import Any, cast, get_args, get_origin
+from types import CodeType, NoneType, TracebackType, UnionType
+from typing import Any, ClassVar, cast, get_args, get_origin
 
 from kio.schema.errors import ErrorCode
+from kio.static.constants import EntityType
 
 from sharegroup.errors import KafkaError
 
@@ -161,11 +162,36 @@ class StoredRecord:
     """
 
     __slots__ = ()
+    __version__: ClassVar[int] = 0
 
     def __repr__(self) -> str:
         fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
         values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields)
         return f"{type(self).__name__}({values})"
+
+
+class StoredKey(StoredRecord):
+    """Base of the keys of records; a class of its own has a ``__record_type__``, too."""
+
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.data
+    __flexible__: ClassVar[bool] = False
+
+
+class StoredValue(StoredRecord):
+    """Base of the values of records."""
+
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.data
+    __flexible__: ClassVar[bool] = True
+
+
+class StoredStruct(StoredRecord):
+    """Base of the structs inside values."""
+
+    __slots__ = ()
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __flexible__: ClassVar[bool] = True
 
 
 Owner = tuple[str, bool]
@@ -191,6 +217,36 @@ class SourceLines:
         for line in lines:
             self.lines.append("    " * indent + line)
             self.owners.append(self.owner)
+
+    def compiled(self, name: str, title: str, names: dict[str, Any]) -> Any:
+        """Return the function ``name`` that the lines define; ``names`` are those that it needs."""
+        code = compile("\n".join(self.lines), f"<{title}>", "exec")
+        exec(code, names)  # noqa: S102  The source is made of schema field names alone.
+        function = names[name]
+        _owners[function.__code__] = self.owners
+        return function
+
+
+_owners: dict[CodeType, list[Owner]] = {}
+"""The field that each line of a compiled function belongs to."""
+
+
+def failed_field(trace: TracebackType | None) -> tuple[str, int]:
+    """Return the field that was being read or written, as ``topics[2].name``, and the position.
+
+    A writer has no position: -1.
+    """
+    path = []
+    position = -1
+    while trace is not None:
+        owners = _owners.get(trace.tb_frame.f_code)
+        if owners is not None:
+            name, in_loop = owners[trace.tb_lineno - 1]
+            frame_locals = trace.tb_frame.f_locals
+            path.append(f"{name}[{frame_locals['i']}]" if in_loop else name)
+            position = frame_locals.get("p", position)
+        trace = trace.tb_next
+    return ".".join(path), position
 
 
 # Kafka 4.4 has error codes that kio does not know. In messages they are plain numbers, and their

@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 from sharegroup.ids import LEADER_EPOCH, TopicId
 from sharegroup.steps import STEP_ELEMENTS, Steps
-from sharegroup.wire.codec.encoder import Chunk, uvarint
+from sharegroup.wire.codec.encoder import Chunk
+from sharegroup.wire.varints import uvarint
 
 _size = Struct(">i").pack
 _head = Struct(">iBihBi").pack

@@ -10,133 +10,74 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
-from kio.static.constants import EntityType
-
-from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.codec.schema import StoredStruct, StoredValue
 from sharegroup.wire.internal_topics.coordinator_records import record_classes
+from sharegroup.wire.internal_topics.group_records import (
+    GroupKey,
+    MemberKey,
+    TargetAssignmentMemberValue,
+    TargetAssignmentMetadataValue,
+    TopicPartitions,
+)
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupMemberMetadataKey(StoredRecord):
+class ShareGroupMemberMetadataKey(MemberKey):
     """The key of a member (type 10)."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
+    __slots__ = ()
     __record_type__: ClassVar[int] = 10
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
-    group_id: str = field(metadata={"kafka_type": "string"})
-    member_id: str = field(metadata={"kafka_type": "string"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupMemberMetadataValue(StoredRecord):
+class ShareGroupMemberMetadataValue(StoredValue):
     """A member's identity and subscription."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     rack_id: str | None = field(metadata={"kafka_type": "string"})
     client_id: str = field(metadata={"kafka_type": "string"})
     client_host: str = field(metadata={"kafka_type": "string"})
     subscribed_topic_names: tuple[str, ...] = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupMetadataKey(StoredRecord):
+class ShareGroupMetadataKey(GroupKey):
     """The key of a group (type 11); a null value deletes the group."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
+    __slots__ = ()
     __record_type__: ClassVar[int] = 11
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
-    group_id: str = field(metadata={"kafka_type": "string"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupMetadataValue(StoredRecord):
+class ShareGroupMetadataValue(StoredValue):
     """The group's epoch, and a hash of the topics at that epoch."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     epoch: int = field(metadata={"kafka_type": "int32"})
     metadata_hash: int = field(metadata={"kafka_type": "int64"})
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupTargetAssignmentMetadataKey(StoredRecord):
+class ShareGroupTargetAssignmentMetadataKey(GroupKey):
     """The key of a target assignment's epoch (type 12)."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
+    __slots__ = ()
     __record_type__: ClassVar[int] = 12
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
-    group_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupTargetAssignmentMetadataValue(StoredRecord):
-    """The epoch and the time of the target assignment (KIP-1263)."""
-
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
-    assignment_epoch: int = field(metadata={"kafka_type": "int32"})
-    assignment_timestamp: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=0)
-
-
-@dataclass(slots=True, kw_only=True, repr=False)
-class TopicPartitions(StoredRecord):
-    """Partitions of one topic."""
-
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
-    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
-    partitions: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
-
-
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupTargetAssignmentMemberKey(StoredRecord):
+class ShareGroupTargetAssignmentMemberKey(MemberKey):
     """The key of a member's target assignment (type 13)."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
+    __slots__ = ()
     __record_type__: ClassVar[int] = 13
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
-    group_id: str = field(metadata={"kafka_type": "string"})
-    member_id: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupTargetAssignmentMemberValue(StoredRecord):
-    """A member's part of the target assignment."""
-
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
-    topic_partitions: tuple[TopicPartitions, ...]
-
-
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupCurrentMemberAssignmentKey(StoredRecord):
+class ShareGroupCurrentMemberAssignmentKey(MemberKey):
     """The key of a member's current assignment (type 14)."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
+    __slots__ = ()
     __record_type__: ClassVar[int] = 14
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
-    group_id: str = field(metadata={"kafka_type": "string"})
-    member_id: str = field(metadata={"kafka_type": "string"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupCurrentMemberAssignmentValue(StoredRecord):
+class ShareGroupCurrentMemberAssignmentValue(StoredValue):
     """The assignment that was sent to a member; its state is always 0 (stable) in share groups."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     member_epoch: int = field(metadata={"kafka_type": "int32"})
     previous_member_epoch: int = field(metadata={"kafka_type": "int32"})
     state: int = field(metadata={"kafka_type": "int8"})
@@ -144,46 +85,33 @@ class ShareGroupCurrentMemberAssignmentValue(StoredRecord):
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class TopicPartitionsInfo(StoredRecord):
+class TopicPartitionsInfo(StoredStruct):
     """Partitions of one topic, with its name."""
 
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     topic_id: UUID = field(metadata={"kafka_type": "uuid"})
     topic_name: str = field(metadata={"kafka_type": "string"})
     partitions: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class TopicInfo(StoredRecord):
+class TopicInfo(StoredStruct):
     """A topic with its name."""
 
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     topic_id: UUID = field(metadata={"kafka_type": "uuid"})
     topic_name: str = field(metadata={"kafka_type": "string"})
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupStatePartitionMetadataKey(StoredRecord):
+class ShareGroupStatePartitionMetadataKey(GroupKey):
     """The key of the topics with a share state (type 15)."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
+    __slots__ = ()
     __record_type__: ClassVar[int] = 15
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
-    group_id: str = field(metadata={"kafka_type": "string"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ShareGroupStatePartitionMetadataValue(StoredRecord):
+class ShareGroupStatePartitionMetadataValue(StoredValue):
     """The topics whose share state exists, is being initialized, or is being deleted."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     initializing_topics: tuple[TopicPartitionsInfo, ...]
     initialized_topics: tuple[TopicPartitionsInfo, ...]
     deleting_topics: tuple[TopicInfo, ...]
@@ -192,8 +120,8 @@ class ShareGroupStatePartitionMetadataValue(StoredRecord):
 SHARE_GROUP_RECORDS = record_classes(
     (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
     (ShareGroupMetadataKey, ShareGroupMetadataValue),
-    (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
-    (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    (ShareGroupTargetAssignmentMetadataKey, TargetAssignmentMetadataValue),
+    (ShareGroupTargetAssignmentMemberKey, TargetAssignmentMemberValue),
     (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
     (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
 )

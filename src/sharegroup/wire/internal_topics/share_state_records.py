@@ -12,19 +12,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
-from kio.static.constants import EntityType
-
-from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.codec.schema import StoredKey, StoredStruct, StoredValue
 from sharegroup.wire.internal_topics.coordinator_records import record_classes
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class StoredStateBatch(StoredRecord):
+class StoredStateBatch(StoredStruct):
     """A run of offsets in one state; both offsets are inclusive."""
 
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     first_offset: int = field(metadata={"kafka_type": "int64"})
     last_offset: int = field(metadata={"kafka_type": "int64"})
     delivery_state: int = field(metadata={"kafka_type": "int8"})
@@ -36,25 +31,19 @@ class StoredStateBatch(StoredRecord):
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ShareSnapshotKey(StoredRecord):
+class ShareSnapshotKey(StoredKey):
     """The key of a snapshot (type 0); a null value deletes the share partition's state."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 0
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
     topic_id: UUID = field(metadata={"kafka_type": "uuid"})
     partition: int = field(metadata={"kafka_type": "int32"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ShareSnapshotValue(StoredRecord):
+class ShareSnapshotValue(StoredValue):
     """The whole state of a share partition."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     snapshot_epoch: int = field(metadata={"kafka_type": "int32"})
     state_epoch: int = field(metadata={"kafka_type": "int32"})
     leader_epoch: int = field(metadata={"kafka_type": "int32"})
@@ -66,26 +55,17 @@ class ShareSnapshotValue(StoredRecord):
     state_batches: tuple[StoredStateBatch, ...]
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
-class ShareUpdateKey(StoredRecord):
+class ShareUpdateKey(ShareSnapshotKey):
     """The key of an update (type 1); it has the fields of a snapshot's key."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
+    __slots__ = ()
     __record_type__: ClassVar[int] = 1
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
-    group_id: str = field(metadata={"kafka_type": "string"})
-    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
-    partition: int = field(metadata={"kafka_type": "int32"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ShareUpdateValue(StoredRecord):
+class ShareUpdateValue(StoredValue):
     """The changes since the snapshot of the same epoch and the updates after it."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = True
     snapshot_epoch: int = field(metadata={"kafka_type": "int32"})
     leader_epoch: int = field(metadata={"kafka_type": "int32"})
     start_offset: int = field(metadata={"kafka_type": "int64"})

@@ -10,40 +10,39 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from kio.static.constants import EntityType
-
-from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.codec.schema import StoredKey, StoredStruct, StoredValue
 from sharegroup.wire.internal_topics.coordinator_records import record_classes
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class TransactionLogKey(StoredRecord):
+class TransactionLogKey(StoredKey):
     """The key of a transactional id (type 0); a null value deletes the id."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 0
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
     transactional_id: str = field(metadata={"kafka_type": "string"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class OldPartitionsSchema(StoredRecord):
-    """Partitions of a topic in a transaction, in a value of version 0."""
+class PartitionsSchema(StoredStruct):
+    """Partitions of a topic in a transaction."""
 
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
+    __version__: ClassVar[int] = 1
     topic: str = field(metadata={"kafka_type": "string"})
     partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
 
 
+class OldPartitionsSchema(PartitionsSchema):
+    """Partitions of a topic in a transaction, in a value of version 0."""
+
+    __slots__ = ()
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+
+
 @dataclass(slots=True, kw_only=True, repr=False)
-class OldTransactionLogValue(StoredRecord):
+class OldTransactionLogValue(StoredValue):
     """The producer of a transactional id and its transaction, in version 0."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
-    __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     producer_id: int = field(metadata={"kafka_type": "int64"})
     producer_epoch: int = field(metadata={"kafka_type": "int16"})
@@ -55,23 +54,10 @@ class OldTransactionLogValue(StoredRecord):
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class PartitionsSchema(StoredRecord):
-    """Partitions of a topic in a transaction."""
-
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[int] = 1
-    __flexible__: ClassVar[bool] = True
-    topic: str = field(metadata={"kafka_type": "string"})
-    partition_ids: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
-
-
-@dataclass(slots=True, kw_only=True, repr=False)
-class TransactionLogValue(StoredRecord):
+class TransactionLogValue(StoredValue):
     """The producer of a transactional id and its transaction."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 1
-    __flexible__: ClassVar[bool] = True
     producer_id: int = field(metadata={"kafka_type": "int64"})
     previous_producer_id: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=-1)
     next_producer_id: int = field(metadata={"kafka_type": "int64", "tag": 1}, default=-1)

@@ -4,27 +4,22 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequestPartition
+from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponsePartition
 from kio.schema.types import GroupId, ProducerId, TransactionalId
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, i32, i32Timedelta, i64
+from kio.static.primitive import i16, i32, i32Timedelta
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TxnOffsetCommitRequestPartition:
-    """The offset of one partition."""
-
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[i16] = i16(6)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(28)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    partition_index: i32 = field(metadata={"kafka_type": "int32"})
-    committed_offset: i64 = field(metadata={"kafka_type": "int64"})
-    committed_leader_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
-    committed_metadata: str | None = field(metadata={"kafka_type": "string"})
+__all__ = [
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitRequestPartition",
+    "TxnOffsetCommitRequestTopic",
+    "TxnOffsetCommitResponse",
+    "TxnOffsetCommitResponsePartition",
+    "TxnOffsetCommitResponseTopic",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +53,6 @@ class TxnOffsetCommitRequest:
     member_id: str = field(metadata={"kafka_type": "string"}, default="")
     group_instance_id: str | None = field(metadata={"kafka_type": "string"}, default=None)
     topics: tuple[TxnOffsetCommitRequestTopic, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TxnOffsetCommitResponsePartition:
-    """The result for one partition."""
-
-    __type__: ClassVar[EntityType] = EntityType.nested
-    __version__: ClassVar[i16] = i16(6)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(28)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    partition_index: i32 = field(metadata={"kafka_type": "int32"})
-    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

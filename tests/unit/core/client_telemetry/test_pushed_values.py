@@ -11,6 +11,7 @@ from sharegroup.core.client_telemetry.pushed_values import (
     SERIES_BYTES,
     PushedValues,
     Series,
+    silent_from_ms,
 )
 from sharegroup.core.client_telemetry.subscriptions import ClientIdentity
 from sharegroup.core.security.principal import Principal
@@ -29,7 +30,9 @@ class Value(NamedTuple):
 def put(
     values: PushedValues, number: int, *pushed: Value, now_ms: int = 0, interval_ms: int = 100
 ) -> None:
-    values.put(UUID(int=number), CLIENT, (), pushed, now_ms=now_ms, interval_ms=interval_ms)
+    values.put(
+        UUID(int=number), CLIENT, (), pushed, due_ms=silent_from_ms(now_ms, interval_ms=interval_ms)
+    )
 
 
 def series(values: PushedValues) -> list[Series]:
@@ -96,7 +99,14 @@ def test_a_user_makes_room_among_its_own_clients() -> None:
 
     def push(number: int, name: str, owner: Principal) -> None:
         pushed = [Value(name)]
-        values.put(UUID(int=number), CLIENT, (), pushed, now_ms=0, interval_ms=1, owner=owner)
+        values.put(
+            UUID(int=number),
+            CLIENT,
+            (),
+            pushed,
+            due_ms=silent_from_ms(0, interval_ms=1),
+            owner=owner,
+        )
 
     push(1, "b", bob)
     for number in range(2, 100):

@@ -9,7 +9,15 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from sharegroup.core.security.acls import Acl, AclFilter, Acls, Granted, Pattern, PatternAcls, find
+from sharegroup.core.security.acls import (
+    Acl,
+    AclFilter,
+    Acls,
+    Granted,
+    PatternAcls,
+    ResourcePattern,
+    find,
+)
 from sharegroup.core.security.standard_rules import StandardRules
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.steps import STEP_ELEMENTS, Steps
@@ -32,7 +40,7 @@ class CountedPattern(PatternAcls):
         CountedPattern.count += 1
         return super().granted(principal, host)
 
-    def entries(self, pattern: Pattern) -> Iterator[Acl]:
+    def entries(self, pattern: ResourcePattern) -> Iterator[Acl]:
         for acl in super().entries(pattern):
             CountedPattern.count += 1
             yield acl

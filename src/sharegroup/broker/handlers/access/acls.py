@@ -35,7 +35,7 @@ from sharegroup.broker.handler_contract import (
 from sharegroup.broker.handler_parts import HasFeatures
 from sharegroup.broker.handlers.access import acl_changes
 from sharegroup.broker.handlers.access.acl_changes import AclChangesParts
-from sharegroup.core.security.acls import Acl, AclFilter, Pattern, find
+from sharegroup.core.security.acls import Acl, AclFilter, ResourcePattern, find
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.steps import Steps, of_each
@@ -81,7 +81,7 @@ def _filter(named: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     )
 
 
-def _resource(pattern: Pattern, acls: tuple[AclDescription, ...]) -> DescribeAclsResource:
+def _resource(pattern: ResourcePattern, acls: tuple[AclDescription, ...]) -> DescribeAclsResource:
     return DescribeAclsResource(
         resource_type=i8(pattern.resource_type),
         resource_name=pattern.name,

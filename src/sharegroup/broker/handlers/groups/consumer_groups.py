@@ -44,11 +44,12 @@ from sharegroup.broker.handler_contract import (
 from sharegroup.broker.handler_parts import HasConfig, HasModernCoordinator, HasSlices, HasTopics
 from sharegroup.broker.load.slices import Slices
 from sharegroup.core.groups.classic.member import LABEL_CHARACTERS_MAX
-from sharegroup.core.groups.consumer.heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.groups.consumer.member import JOIN_EPOCH, DescribedModernMember
+from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat
+from sharegroup.core.groups.modern.member import JOIN_EPOCH, DescribedModernMember
 from sharegroup.core.groups.share import assignor
 from sharegroup.core.groups.share.assignor import NOTHING
 from sharegroup.core.groups.share.records import by_topic
+from sharegroup.core.groups.share.share_group import HeartbeatReply
 from sharegroup.errors import InvalidGroupId, KafkaError, UnsupportedVersion
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_ELEMENTS, Steps
@@ -96,7 +97,7 @@ def check_enabled(config: LiveConfig) -> None:
         )
 
 
-def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> HeartbeatRequest:
+def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ModernHeartbeat:
     names, owned = request.subscribed_topic_names, request.topic_partitions
     names_itself = context.api_version >= MEMBER_ID_VERSION
     member_id = request.member_id
@@ -104,7 +105,7 @@ def _decoded(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
         # KIP-1082: only clients of version 0 let the broker choose.  If they do not get the
         # response, the member stays until its session times out.
         member_id = str(uuid4())
-    return HeartbeatRequest(
+    return ModernHeartbeat(
         group_id=GroupId(request.group_id),
         member_id=MemberId(member_id),
         member_epoch=request.member_epoch,

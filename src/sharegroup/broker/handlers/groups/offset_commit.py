@@ -33,7 +33,7 @@ from sharegroup.broker.handler_parts import (
     HasTopics,
 )
 from sharegroup.broker.load.slices import Slices
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.errors import (
     GroupIdNotFound,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.coordinator_log import Durable
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.handler_contract import (
     ApiHandler,
     Later,
@@ -24,7 +23,7 @@ from sharegroup.broker.handlers.groups.offset_commit import (
     plan_offsets,
     response_steps,
 )
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (
     GroupIdNotFound,
@@ -34,7 +33,7 @@ from sharegroup.errors import (
     ProducerFenced,
     StaleMemberEpoch,
 )
-from sharegroup.ids import GroupId, MemberId
+from sharegroup.ids import GroupId, MemberId, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     # The newest version stands for all.  At run time only those that clients use are imported.

@@ -48,6 +48,7 @@ from sharegroup.core.sessions.fetch_session import (
     NO_SESSION,
     FetchKey,
     FetchPlan,
+    FetchSender,
     ReportedOffsets,
     RequestedPartition,
 )
@@ -134,12 +135,14 @@ def handle(
     plan = parts.fetch_sessions.plan(
         getattr(request, "session_id", 0),
         epoch,
-        connection_id=context.connection_id,
+        sender=FetchSender(
+            context.connection_id,
+            context.limited_user,
+            uses_topic_ids=request.__version__ >= TOPIC_ID_VERSION,
+        ),
         named=named,
         forgotten=_forgotten(request),
         now_ms=parts.clock.now_ms(),
-        uses_topic_ids=request.__version__ >= TOPIC_ID_VERSION,
-        user=context.limited_user,
     )
     fetch = _Fetch(parts, context, request, plan)
     if len(plan.partitions) > WIDE_PARTITIONS:

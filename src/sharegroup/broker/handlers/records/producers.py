@@ -21,8 +21,8 @@ from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import denied
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.access.rights import Rights
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
-from sharegroup.broker.configuration.topic_name import check_topic_name
+from sharegroup.broker.cluster.producer_ids import for_older_client
+from sharegroup.broker.configuration.config_values import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -35,7 +35,7 @@ from sharegroup.broker.handler_contract import (
 from sharegroup.broker.handler_parts import HasProducerIds, HasSlices, HasTopics, HasTransactions
 from sharegroup.core.log.producer_state import ProducerEntry
 from sharegroup.errors import InvalidRequest, KafkaError
-from sharegroup.ids import TopicName
+from sharegroup.ids import ProducerIdAndEpoch, TopicName
 from sharegroup.protocol_enums import CLUSTER_NAME
 from sharegroup.steps import STEP_MASK, Steps
 

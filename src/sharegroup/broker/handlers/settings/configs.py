@@ -38,8 +38,8 @@ from sharegroup.broker import loggers
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.config_permissions import DESCRIBE_CONFIGS, ConfigPermissions
 from sharegroup.broker.configuration import settings
+from sharegroup.broker.configuration.config_values import check_topic_name
 from sharegroup.broker.configuration.setting_changes import SettingChange
-from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,

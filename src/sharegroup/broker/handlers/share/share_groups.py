@@ -39,9 +39,9 @@ from sharegroup.broker.handler_contract import (
     milliseconds,
 )
 from sharegroup.broker.handler_parts import HasShareGroups, HasSlices, HasTopics
-from sharegroup.core.groups.share.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
 from sharegroup.core.groups.share.records import by_topic
-from sharegroup.core.groups.share.share_groups import DescribedShareMember
+from sharegroup.core.groups.share.share_group import HeartbeatReply, ShareGroupMember
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicName
 from sharegroup.steps import Steps
@@ -63,7 +63,7 @@ def share_group_heartbeat(
             describe.require(name)
     with as_a_coordinator():
         reply = parts.share_group_coordinator.heartbeat(
-            HeartbeatRequest(
+            ShareHeartbeat(
                 group_id=GroupId(request.group_id),
                 member_id=MemberId(request.member_id),
                 member_epoch=request.member_epoch,
@@ -153,7 +153,7 @@ def _group(
     )
 
 
-def _member(catalog: Catalog, member: DescribedShareMember) -> Member:
+def _member(catalog: Catalog, member: ShareGroupMember) -> Member:
     assigned = by_topic(member.assignment).items()
     return Member(
         member_id=member.member_id,

@@ -25,7 +25,7 @@ from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.configuration.topic_name import check_topic_name
+from sharegroup.broker.configuration.config_values import check_topic_name
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,

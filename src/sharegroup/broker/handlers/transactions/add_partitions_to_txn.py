@@ -29,7 +29,7 @@ from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission
 from sharegroup.broker.access.rights import UNLIMITED
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
+from sharegroup.broker.cluster.producer_ids import for_older_client
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
@@ -46,7 +46,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import TopicName
+from sharegroup.ids import ProducerIdAndEpoch, TopicName
 from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.codec.apis import response_module
 from sharegroup.wire.codec.convert import downgrade, upgrade

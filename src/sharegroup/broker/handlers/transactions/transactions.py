@@ -38,7 +38,7 @@ from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.checks import check_gates
 from sharegroup.broker.access.permission import Permission, is_allowed_on_cluster
 from sharegroup.broker.cluster.coordinator_log import Durable, Marker
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch, for_older_client
+from sharegroup.broker.cluster.producer_ids import for_older_client
 from sharegroup.broker.handler_contract import (
     NO_THROTTLE,
     ApiHandler,
@@ -64,7 +64,7 @@ from sharegroup.core.transactions.records import (
     TransactionPartition,
 )
 from sharegroup.errors import InvalidTopic, KafkaError
-from sharegroup.ids import GroupId, TopicName
+from sharegroup.ids import GroupId, ProducerIdAndEpoch, TopicName
 from sharegroup.steps import Steps, paced
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.codec.schema import EPOCH

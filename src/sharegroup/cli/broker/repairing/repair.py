@@ -20,8 +20,7 @@ from sharegroup.cli.broker.repairing.state import (
 )
 from sharegroup.errors import InvalidRequest
 from sharegroup.ids import TopicId, TopicName, topic_id_text
-from sharegroup.storage.directory.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from sharegroup.storage.directory.journal import journal_content
+from sharegroup.storage.directory.journal import CLEAN_SHUTDOWN_FILE, journal_content
 from sharegroup.storage.disk.checkpoint_files import replace_file
 from sharegroup.storage.disk.files import Files
 from sharegroup.storage.disk.folders import partition_of

@@ -14,8 +14,14 @@ from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_even
 from sharegroup.broker.cluster.catalog_part import Event
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import TopicIdPartition
-from sharegroup.storage.directory.clean_shutdown import CLEAN_SHUTDOWN_FILE, read_clean_shutdown
-from sharegroup.storage.directory.journal import Mark, mark_of, salvaged_payloads, whole_payloads
+from sharegroup.storage.directory.journal import (
+    CLEAN_SHUTDOWN_FILE,
+    Mark,
+    mark_of,
+    read_clean_shutdown,
+    salvaged_payloads,
+    whole_payloads,
+)
 from sharegroup.storage.disk.checkpoint_files import read_checkpoint, read_file
 from sharegroup.storage.disk.files import Files
 from sharegroup.storage.disk.folders import DELETED_SUFFIX, is_doomed, partition_of

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sharegroup.core.delivery.delivery import AVAILABLE, TERMINAL, RecordState, StateBatch
+from sharegroup.core.delivery.delivery import AVAILABLE, TERMINAL, Delta, RecordState, StateBatch
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
@@ -337,12 +337,10 @@ class ShareStates:
     def write(
         self,
         key: SharePartitionKey,
+        delta: Delta,
         *,
         state_epoch: int,
         leader_epoch: int | None,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: tuple[StateBatch, ...],
         wall_ms: int,
     ) -> Records:
         """Return the record of a partition leader's decision; None stands for the current leader.
@@ -354,6 +352,7 @@ class ShareStates:
         state = self._initialized(key)
         _check_leader_epoch(key, state, leader_epoch)
         _check_state_epoch(key, state, state_epoch)
+        start_offset, delivery_complete_count, batches = delta
         if start_offset == state.start_offset:
             delivery_complete_count = max(delivery_complete_count, state.delivery_complete_count)
         elif start_offset < state.start_offset:

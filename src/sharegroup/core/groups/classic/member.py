@@ -49,7 +49,7 @@ class State(StrEnum):
     STABLE = "Stable"
 
 
-class TimerKey(NamedTuple):
+class ClassicTimerKey(NamedTuple):
     """The key of a timer: a member's session, or with member id "" the phase of its group.
 
     One key is enough because a group waits either for members to join or for them to sync.
@@ -59,19 +59,12 @@ class TimerKey(NamedTuple):
     member_id: MemberId
 
 
-Timers = Deadlines[TimerKey]
+Timers = Deadlines[ClassicTimerKey]
 """The timers of all consumer groups."""
 
 
-class Now(NamedTuple):
-    """The current time: monotonic for timers, and of the wall clock for records."""
-
-    ms: int
-    wall_ms: int
-
-
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupLimits:
+class ClassicGroupLimits:
     """The broker's configuration of consumer groups; it may change at any time."""
 
     session_timeout_ms_min: int = 6_000
@@ -181,7 +174,7 @@ class LeavingMember(NamedTuple):
     instance_id: str | None
 
 
-class ConsumerGroupMember:
+class ClassicGroupMember:
     """The state of one member; only its group changes it.
 
     ``joining`` and ``syncing`` are its waiting requests. A new member has never received a
@@ -244,9 +237,9 @@ class ConsumerGroupMember:
         )
 
 
-def restored(stored: StoredMember, protocol: str) -> ConsumerGroupMember:
+def restored(stored: StoredMember, protocol: str) -> ClassicGroupMember:
     """Return the member that the group's record describes."""
-    member = ConsumerGroupMember(
+    member = ClassicGroupMember(
         stored.member_id,
         instance_id=stored.instance_id,
         client_id=stored.client_id,
@@ -295,33 +288,33 @@ class Answers:
         """Add the answer to a request; `take` returns it."""
         self._given.append((call, reply))
 
-    def park_join(self, member: ConsumerGroupMember, call: Call) -> None:
+    def park_join(self, member: ClassicGroupMember, call: Call) -> None:
         """Let the request wait until the other members have joined."""
         self.end_join(member, _asked_again(member))
         member.joining = call
 
-    def park_sync(self, member: ConsumerGroupMember, call: Call) -> None:
+    def park_sync(self, member: ClassicGroupMember, call: Call) -> None:
         """Let the request wait until the leader has assigned."""
         self.end_sync(member, _asked_again(member))
         member.syncing = call
 
-    def end_join(self, member: ConsumerGroupMember, reply: Reply) -> None:
+    def end_join(self, member: ClassicGroupMember, reply: Reply) -> None:
         """Answer the member's waiting request to join, if there is one."""
         if member.joining is not None:
             self.give(member.joining, reply)
             member.joining = None
 
-    def end_sync(self, member: ConsumerGroupMember, reply: Reply) -> None:
+    def end_sync(self, member: ClassicGroupMember, reply: Reply) -> None:
         """Answer the member's waiting request to sync, if there is one."""
         if member.syncing is not None:
             self.give(member.syncing, reply)
             member.syncing = None
 
-    def end(self, member: ConsumerGroupMember, reply: Reply) -> None:
+    def end(self, member: ClassicGroupMember, reply: Reply) -> None:
         """Answer all waiting requests of the member."""
         self.end_join(member, reply)
         self.end_sync(member, reply)
 
 
-def _asked_again(member: ConsumerGroupMember) -> RebalanceInProgress:
+def _asked_again(member: ClassicGroupMember) -> RebalanceInProgress:
     return RebalanceInProgress(f"member {member.member_id!r} has sent a newer request")

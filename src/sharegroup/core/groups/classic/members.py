@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sharegroup.core.groups.classic.member import (
     Call,
-    ConsumerGroupMember,
+    ClassicGroupMember,
     JoinedMember,
     JoinRequest,
     SyncRequest,
@@ -20,7 +20,7 @@ from sharegroup.core.groups.classic.member import (
     restored,
 )
 from sharegroup.core.groups.classic.records import GroupMetadata, StoredMember
-from sharegroup.core.groups.classic.sizes import ConsumerGroupSizeLimits
+from sharegroup.core.groups.classic.sizes import ClassicGroupSizeLimits
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal, text_bytes
 from sharegroup.errors import (
@@ -38,7 +38,7 @@ class Totals:
 
     __slots__ = ("memory", "pending", "sizes")
 
-    def __init__(self, sizes: ConsumerGroupSizeLimits, memory: SharedTotal[GroupId]) -> None:
+    def __init__(self, sizes: ClassicGroupSizeLimits, memory: SharedTotal[GroupId]) -> None:
         self.sizes = sizes
         self.memory = memory
         self.pending = 0
@@ -53,7 +53,7 @@ class Members:
         self._group_id = group_id
         self._totals = totals
         self._bytes = 0
-        self._by_id: dict[MemberId, ConsumerGroupMember] = {}
+        self._by_id: dict[MemberId, ClassicGroupMember] = {}
         self._static: dict[str, MemberId] = {}
         self.leader: MemberId | None = None
         self._pending: set[MemberId] = set()
@@ -61,14 +61,14 @@ class Members:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[ConsumerGroupMember]:
+    def __iter__(self) -> Iterator[ClassicGroupMember]:
         """Iterate over the members in the order in which they joined."""
         return iter(self._by_id.values())
 
-    def __getitem__(self, member_id: MemberId) -> ConsumerGroupMember:
+    def __getitem__(self, member_id: MemberId) -> ClassicGroupMember:
         return self._by_id[member_id]
 
-    def get(self, member_id: MemberId) -> ConsumerGroupMember | None:
+    def get(self, member_id: MemberId) -> ClassicGroupMember | None:
         """Return the member with this id; None if the id is unknown or only pending."""
         return self._by_id.get(member_id)
 
@@ -223,19 +223,19 @@ class Members:
         self._pending.add(member_id)
         self._totals.pending += 1
 
-    def ask(self, member: ConsumerGroupMember, request: JoinRequest) -> None:
+    def ask(self, member: ClassicGroupMember, request: JoinRequest) -> None:
         """Store the member's protocols and timeouts from a request to join."""
         self._hold(bytes_of(request.protocols) - bytes_of(member.protocols))
         member.protocols = request.protocols
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
-    def assign(self, member: ConsumerGroupMember, assignment: bytes) -> None:
+    def assign(self, member: ClassicGroupMember, assignment: bytes) -> None:
         """Store the member's assignment."""
         self._hold(len(assignment) - len(member.assignment))
         member.assignment = assignment
 
-    def add(self, member: ConsumerGroupMember) -> None:
+    def add(self, member: ClassicGroupMember) -> None:
         """Add a member whose id and instance id no other member has."""
         assert member.member_id not in self._by_id
         if member.instance_id is not None:
@@ -255,7 +255,7 @@ class Members:
         # After the members, because `add` makes the first one the leader.
         self.leader = metadata.leader
 
-    def remove(self, member_id: MemberId) -> ConsumerGroupMember | None:
+    def remove(self, member_id: MemberId) -> ClassicGroupMember | None:
         """Remove a member or a pending id; return the member, None for a pending id."""
         self._unexpect(member_id)
         member = self._by_id.pop(member_id, None)
@@ -275,7 +275,7 @@ class Members:
             self.remove(member_id)
         return removed_ids
 
-    def rename(self, old_id: MemberId, new_id: MemberId) -> ConsumerGroupMember:
+    def rename(self, old_id: MemberId, new_id: MemberId) -> ClassicGroupMember:
         """Give a static member that has returned its new id."""
         member = self._by_id.pop(old_id)
         assert member.instance_id is not None

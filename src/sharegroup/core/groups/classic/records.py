@@ -82,5 +82,5 @@ class GroupTombstone:
     group_id: GroupId
 
 
-ConsumerGroupRecord = OffsetCommit | OffsetTombstone | GroupMetadata | GroupTombstone
-Records = tuple[ConsumerGroupRecord, ...]
+ClassicGroupRecord = OffsetCommit | OffsetTombstone | GroupMetadata | GroupTombstone
+Records = tuple[ClassicGroupRecord, ...]

@@ -1,7 +1,7 @@
 """Limits on what clients can make all consumer groups store together, and on one group's record.
 
 Every limit is checked before a request changes anything. State loaded from a log is never refused.
-The configuration of the broker has other limits (`ConsumerGroupLimits`), as has the memory of
+The configuration of the broker has other limits (`ClassicGroupLimits`), as has the memory of
 committed offsets.
 """
 
@@ -29,7 +29,7 @@ ALL_OFFSETS_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupSizeLimits:
+class ClassicGroupSizeLimits:
     """The largest permitted sizes and numbers of groups and members."""
 
     groups_max: int = GROUPS_MAX
@@ -62,4 +62,4 @@ def group_totals(user_percent: int = 100) -> GroupTotals:
     )
 
 
-DEFAULT_SIZE_LIMITS = ConsumerGroupSizeLimits()
+DEFAULT_SIZE_LIMITS = ClassicGroupSizeLimits()

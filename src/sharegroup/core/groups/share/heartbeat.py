@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment, assign
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     Records,
-    ShareGroupMetadata,
     ShareGroupRecord,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
 from sharegroup.core.groups.share.share_group import (
+    HeartbeatReply,
     ShareGroup,
     ShareGroupMember,
     Topics,
@@ -66,7 +67,7 @@ class ShareGroupLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class ShareHeartbeat:
     """A heartbeat of a member; None in a field means no change since the last one."""
 
     group_id: GroupId
@@ -80,17 +81,7 @@ class HeartbeatRequest:
     """The user whose part of all groups limits it (`shared_totals`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReply:
-    """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
-
-    member_id: MemberId
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: Assignment | None
-
-
-def check_request(request: HeartbeatRequest) -> None:
+def check_request(request: ShareHeartbeat) -> None:
     """Raise InvalidRequest if the request is invalid for any group."""
     problem = ""
     if not request.group_id.strip():
@@ -110,7 +101,7 @@ def check_request(request: HeartbeatRequest) -> None:
 
 
 def check_member(
-    request: HeartbeatRequest, group: ShareGroup | None, limits: ShareGroupLimits
+    request: ShareHeartbeat, group: ShareGroup | None, limits: ShareGroupLimits
 ) -> None:
     """Raise if the group cannot serve the member."""
     prefix = f"group {request.group_id!r}, member {request.member_id!r}"
@@ -139,7 +130,7 @@ def check_member(
 
 def plan(
     group: ShareGroup,
-    request: HeartbeatRequest,
+    request: ShareHeartbeat,
     topics: Topics,
     *,
     limits: ShareGroupLimits,
@@ -165,7 +156,7 @@ def plan(
         or digest != group.metadata_hash
     ):
         epoch += 1
-        records.append(ShareGroupMetadata(group.group_id, epoch, digest))
+        records.append(GroupEpoch(group.group_id, epoch, digest))
 
     target, assignment_epoch = group.target, group.assignment_epoch
     if assignment_epoch < epoch:
@@ -190,7 +181,7 @@ def plan(
     return tuple(records), _reply(request, stored_member, updated, limits)
 
 
-def spoken_for(member: ShareGroupMember, request: HeartbeatRequest) -> ShareGroupMember:
+def spoken_for(member: ShareGroupMember, request: ShareHeartbeat) -> ShareGroupMember:
     """Return the member with the rack, client and subscription of its request.
 
     A field that is null in the request keeps its value.
@@ -250,11 +241,11 @@ def target_records(
     """Return the records of the changes in the target assignment, and of its epoch."""
     return [
         *(
-            ShareGroupTargetAssignmentMember(group.group_id, member_id, assignment)
+            TargetAssignment(group.group_id, member_id, assignment)
             for member_id, assignment in target.items()
             if group.target.get(member_id) != assignment
         ),
-        ShareGroupTargetAssignmentMetadata(group.group_id, epoch, wall_ms),
+        TargetAssignmentEpoch(group.group_id, epoch, wall_ms),
     ]
 
 
@@ -279,7 +270,7 @@ def reconciled(
 
 
 def _reply(
-    request: HeartbeatRequest,
+    request: ShareHeartbeat,
     stored_member: ShareGroupMember | None,
     updated: ShareGroupMember,
     limits: ShareGroupLimits,

@@ -1,8 +1,9 @@
 """The records of a share group in ``__consumer_offsets`` (types 10 to 15).
 
-Each class is named after Kafka's record and has the fields of its key and value; a `Tombstone` is a
-key without a value. These records have everything that survives a restart, so replaying them in
-order restores the group.
+Each class has the fields of the key and the value of Kafka's record; a `ShareGroupTombstone` is a
+key without a value. Modern groups have three of the records, too: `GroupEpoch`, `TargetAssignment`
+and `TargetAssignmentEpoch`. These records have everything that survives a restart, so replaying
+them in order restores the group.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class ShareGroupMemberMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareGroupMetadata:
-    """The group's epoch, and a hash of the topics at that epoch (type 11)."""
+class GroupEpoch:
+    """The group's epoch, and a hash of the topics at that epoch (type 11; of modern groups 3)."""
 
     group_id: GroupId
     epoch: int
@@ -48,8 +49,8 @@ class ShareGroupMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareGroupTargetAssignmentMetadata:
-    """The epoch and the time of the target assignment (type 12)."""
+class TargetAssignmentEpoch:
+    """The epoch and the time of the target assignment (type 12; of modern groups 6)."""
 
     group_id: GroupId
     assignment_epoch: int
@@ -57,8 +58,8 @@ class ShareGroupTargetAssignmentMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareGroupTargetAssignmentMember:
-    """A member's part of the target assignment (type 13)."""
+class TargetAssignment:
+    """A member's part of the target assignment (type 13; of modern groups 7)."""
 
     group_id: GroupId
     member_id: MemberId
@@ -101,7 +102,7 @@ class ShareGroupStatePartitionMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Tombstone:
+class ShareGroupTombstone:
     """A record that deletes the record of its key; types 10, 13 and 14 have a member in the key."""
 
     record_type: ShareGroupRecordType
@@ -111,12 +112,12 @@ class Tombstone:
 
 ShareGroupRecord = (
     ShareGroupMemberMetadata
-    | ShareGroupMetadata
-    | ShareGroupTargetAssignmentMetadata
-    | ShareGroupTargetAssignmentMember
+    | GroupEpoch
+    | TargetAssignmentEpoch
+    | TargetAssignment
     | ShareGroupCurrentMemberAssignment
     | ShareGroupStatePartitionMetadata
-    | Tombstone
+    | ShareGroupTombstone
 )
 Records = tuple[ShareGroupRecord, ...]
 

@@ -22,16 +22,16 @@ from typing import NamedTuple, assert_never
 
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     InitializedTopic,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareGroupRecord,
     ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
+    TargetAssignment,
+    TargetAssignmentEpoch,
 )
 from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
@@ -59,6 +59,16 @@ NAME_BYTES = 64
 
 Topics = Mapping[TopicName, TopicMetadata]
 """Existing topics by name; those that a group subscribes to are enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
+
+    member_id: MemberId
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +158,8 @@ class ShareGroup:
                 return growth
             # The last member of a subscription takes its names along.
             if self._subscriptions[former.subscribed_topic_names].member_count == 1:
-                growth -= _names_bytes(former.subscribed_topic_names)
-        return growth if names in self._subscriptions else growth + _names_bytes(names)
+                growth -= names_bytes(former.subscribed_topic_names)
+        return growth if names in self._subscriptions else growth + names_bytes(names)
 
     def replay(self, record: ShareGroupRecord) -> None:
         """Apply a record of this group."""
@@ -164,13 +174,13 @@ class ShareGroup:
                         subscribed_topic_names=record.subscribed_topic_names,
                     )
                 )
-            case ShareGroupMetadata():
+            case GroupEpoch():
                 self.epoch = record.epoch
                 self.metadata_hash = record.metadata_hash
-            case ShareGroupTargetAssignmentMetadata():
+            case TargetAssignmentEpoch():
                 self.assignment_epoch = record.assignment_epoch
                 self.assignment_timestamp = record.assignment_timestamp
-            case ShareGroupTargetAssignmentMember():
+            case TargetAssignment():
                 self.target[record.member_id] = record.partitions
             case ShareGroupCurrentMemberAssignment():
                 self._put(
@@ -184,7 +194,7 @@ class ShareGroup:
             case ShareGroupStatePartitionMetadata():
                 self.initialized = {topic.topic_id: topic for topic in record.initialized}
                 self.partition_count = sum(len(topic.partitions) for topic in record.initialized)
-            case Tombstone():
+            case ShareGroupTombstone():
                 self._bury(record)
             case _:
                 assert_never(record)
@@ -214,7 +224,7 @@ class ShareGroup:
             self._unsubscribe(member.subscribed_topic_names)
             self.size_bytes -= _member_bytes(member)
             if len(self._subscriptions) < before:
-                self.size_bytes -= _names_bytes(member.subscribed_topic_names)
+                self.size_bytes -= names_bytes(member.subscribed_topic_names)
 
     def _unsubscribe(self, names: tuple[TopicName, ...]) -> None:
         subscription = self._subscriptions[names]
@@ -222,7 +232,7 @@ class ShareGroup:
         if not subscription.member_count:
             del self._subscriptions[names]
 
-    def _bury(self, tombstone: Tombstone) -> None:
+    def _bury(self, tombstone: ShareGroupTombstone) -> None:
         member_id = tombstone.member_id
         match tombstone.record_type:
             case ShareGroupRecordType.MEMBER_METADATA if member_id is not None:
@@ -257,7 +267,8 @@ def _member_bytes(member: ShareGroupMember) -> int:
     )
 
 
-def _names_bytes(names: tuple[TopicName, ...]) -> int:
+def names_bytes(names: Collection[TopicName]) -> int:
+    """Return the memory of topic names."""
     return sum(map(text_bytes, names)) + NAME_BYTES * len(names)
 
 
@@ -325,6 +336,11 @@ def metadata_hash(
         for topic in subscribed
         if topic.topic_id in partitions
     )
+    return hash_of(text)
+
+
+def hash_of(text: str) -> int:
+    """Return a signed hash of 64 bits; 0 for an empty text."""
     if not text:
         return 0
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -339,24 +355,11 @@ EMPTY = "Empty"
 
 
 @dataclass(frozen=True, slots=True)
-class ListedShareGroup:
-    """A group in the result of ListGroups."""
+class ListedGroup:
+    """A share group or a modern group in the result of ListGroups."""
 
     group_id: GroupId
     state: str
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedShareMember:
-    """A member in the result of ShareGroupDescribe."""
-
-    member_id: MemberId
-    rack_id: str | None
-    member_epoch: int
-    client_id: str
-    client_host: str
-    subscribed_topic_names: tuple[TopicName, ...]
-    assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +371,7 @@ class DescribedShareGroup:
     epoch: int
     assignment_epoch: int
     assignor_name: str
-    members: tuple[DescribedShareMember, ...]
+    members: tuple[ShareGroupMember, ...]
 
 
 def state_of(group: ShareGroup) -> str:
@@ -377,16 +380,3 @@ def state_of(group: ShareGroup) -> str:
     A share group has no state for a rebalance (KIP-932).
     """
     return STABLE if group.members else EMPTY
-
-
-def described(member: ShareGroupMember) -> DescribedShareMember:
-    """Return the description of a member for ShareGroupDescribe."""
-    return DescribedShareMember(
-        member.member_id,
-        member.rack_id,
-        member.member_epoch,
-        member.client_id,
-        member.client_host,
-        member.subscribed_topic_names,
-        member.assignment,
-    )

@@ -27,33 +27,31 @@ from typing import NamedTuple
 from sharegroup.core.deadlines import Deadlines
 from sharegroup.core.groups.share.heartbeat import (
     LEAVE_EPOCH,
-    HeartbeatReply,
-    HeartbeatRequest,
     ShareGroupLimits,
+    ShareHeartbeat,
     check_member,
     check_request,
     plan,
     spoken_for,
 )
 from sharegroup.core.groups.share.records import (
+    GroupEpoch,
     InitializedTopic,
     Records,
-    ShareGroupMetadata,
     ShareGroupRecord,
     ShareGroupRecordType,
-    ShareGroupTargetAssignmentMetadata,
-    Tombstone,
+    ShareGroupTombstone,
+    TargetAssignmentEpoch,
     initialized_topics,
 )
 from sharegroup.core.groups.share.share_group import (
     DescribedShareGroup,
-    DescribedShareMember,
-    ListedShareGroup,
+    HeartbeatReply,
+    ListedGroup,
     ShareGroup,
     ShareGroupMember,
     TopicMetadata,
     Topics,
-    described,
     state_of,
     subscribed_topics,
 )
@@ -87,13 +85,12 @@ from sharegroup.ids import (
 __all__ = [
     "AlteredOffset",
     "DescribedShareGroup",
-    "DescribedShareMember",
     "HeartbeatReply",
-    "HeartbeatRequest",
-    "ListedShareGroup",
+    "ListedGroup",
     "MemberKey",
     "ShareGroupLimits",
     "ShareGroups",
+    "ShareHeartbeat",
     "TopicMetadata",
     "Topics",
     "Uninitialized",
@@ -171,7 +168,7 @@ class ShareGroups:
 
     # Heartbeats: methods in the order in which the broker calls them.
 
-    def check_heartbeat(self, request: HeartbeatRequest, *, limits: ShareGroupLimits) -> None:
+    def check_heartbeat(self, request: ShareHeartbeat, *, limits: ShareGroupLimits) -> None:
         """Raise if the heartbeat is invalid or must be refused."""
         check_request(request)
         group = self._groups.get(request.group_id)
@@ -198,14 +195,14 @@ class ShareGroups:
         self._check_part_of_memory(request.group_id, request.user, added_bytes, limits.sizes)
 
     def subscribed_names(
-        self, request: HeartbeatRequest, existing: Collection[TopicName]
+        self, request: ShareHeartbeat, existing: Collection[TopicName]
     ) -> frozenset[TopicName]:
         """Return the names of ``existing`` topics that the steps below need as `Topics`."""
         group = self._groups.get(request.group_id)
         names = frozenset(name for name in request.subscribed_topic_names or () if name in existing)
         return names if group is None else names | group.subscribed_names(existing)
 
-    def uninitialized(self, request: HeartbeatRequest, topics: Topics) -> tuple[Uninitialized, ...]:
+    def uninitialized(self, request: ShareHeartbeat, topics: Topics) -> tuple[Uninitialized, ...]:
         """Return the partitions of the member's topics that the group has no state for, in order.
 
         Their state epoch is the next group epoch, which fences all earlier states. A state is
@@ -237,7 +234,7 @@ class ShareGroups:
         return tuple(uninitialized)
 
     def check_partitions(
-        self, request: HeartbeatRequest, missing: Sequence[Uninitialized], *, limits: SizeLimits
+        self, request: ShareHeartbeat, missing: Sequence[Uninitialized], *, limits: SizeLimits
     ) -> None:
         """Raise GroupMaxSizeReached if ``missing`` are too many for all groups or for the user."""
         self._check_partitions(request.group_id, request.user, len(missing), limits)
@@ -278,7 +275,7 @@ class ShareGroups:
 
     def heartbeat(
         self,
-        request: HeartbeatRequest,
+        request: ShareHeartbeat,
         topics: Topics,
         *,
         limits: ShareGroupLimits,
@@ -344,10 +341,10 @@ class ShareGroups:
 
     # Administration.
 
-    def list_groups(self) -> tuple[ListedShareGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all groups, in the order of their ids."""
         return tuple(
-            ListedShareGroup(group_id, state_of(self._groups[group_id]))
+            ListedGroup(group_id, state_of(self._groups[group_id]))
             for group_id in sorted(self._groups)
         )
 
@@ -360,7 +357,7 @@ class ShareGroups:
             group.epoch,
             group.assignment_epoch,
             ASSIGNOR_NAME,
-            tuple(described(group.members[member_id]) for member_id in sorted(group.members)),
+            tuple(group.members[member_id] for member_id in sorted(group.members)),
         )
 
     def initialized_topics(self, group_id: GroupId) -> tuple[InitializedTopic, ...]:
@@ -383,7 +380,7 @@ class ShareGroups:
         """Delete an empty group; also return the share partitions whose state must be deleted."""
         group = self._existing_empty(group_id)
         records = tuple(
-            Tombstone(record_type, group_id)
+            ShareGroupTombstone(record_type, group_id)
             for record_type in (
                 ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA,
                 ShareGroupRecordType.STATE_PARTITION_METADATA,
@@ -443,7 +440,7 @@ class ShareGroups:
             altered.append(AlteredOffset(key, start_offset, epoch))
         _add_partitions(initialized, (alteration.key for alteration in altered), names)
         records = (
-            ShareGroupMetadata(group_id, epoch, group.metadata_hash),
+            GroupEpoch(group_id, epoch, group.metadata_hash),
             initialized_topics(group_id, initialized.values()),
         )
         return records, tuple(altered)
@@ -462,7 +459,7 @@ class ShareGroups:
         """Apply a record."""
         group = self._groups.get(record.group_id)
         # A tombstone makes no group: compaction keeps those of deleted groups for a while.
-        if isinstance(record, Tombstone):
+        if isinstance(record, ShareGroupTombstone):
             if (
                 record.member_id is not None
                 and record.record_type is ShareGroupRecordType.MEMBER_METADATA
@@ -513,7 +510,7 @@ def _leave(group: ShareGroup, member_ids: list[MemberId]) -> Records:
     does not delay the first assignment of the next member.
     """
     records: list[ShareGroupRecord] = [
-        Tombstone(record_type, group.group_id, member_id)
+        ShareGroupTombstone(record_type, group.group_id, member_id)
         for member_id in member_ids
         for record_type in (
             ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT,
@@ -522,9 +519,9 @@ def _leave(group: ShareGroup, member_ids: list[MemberId]) -> Records:
         )
     ]
     epoch = group.epoch + 1
-    records.append(ShareGroupMetadata(group.group_id, epoch, group.metadata_hash))
+    records.append(GroupEpoch(group.group_id, epoch, group.metadata_hash))
     if len(member_ids) == len(group.members):  # Kafka does so since KAFKA-20442.
-        records.append(ShareGroupTargetAssignmentMetadata(group.group_id, epoch, 0))
+        records.append(TargetAssignmentEpoch(group.group_id, epoch, 0))
     return tuple(records)
 
 

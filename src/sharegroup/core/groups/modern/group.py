@@ -13,30 +13,27 @@ A group is brought up to date by its members' heartbeats, so for a while the thr
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import assert_never
 
-from sharegroup.core.groups.consumer.member import ModernMember, held_partitions
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.member import ModernMember, held_partitions
+from sharegroup.core.groups.modern.records import (
     ModernGroupCurrentMemberAssignment,
     ModernGroupMemberMetadata,
-    ModernGroupMetadata,
     ModernGroupRecord,
     ModernGroupRecordType,
     ModernGroupRegularExpression,
-    ModernGroupTargetAssignmentMember,
-    ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     PartitionMetadata,
     Records,
-    Tombstone,
     member_tombstones,
 )
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
-from sharegroup.core.groups.share.share_group import FIRST_EPOCH, NAME_BYTES, Topics
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
+from sharegroup.core.groups.share.share_group import FIRST_EPOCH, Topics, hash_of, names_bytes
 from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
@@ -178,13 +175,13 @@ class ModernGroup:
         match record:
             case ModernGroupMemberMetadata():
                 self._put(_described_by(record, self._member(record.member_id)))
-            case ModernGroupMetadata():
+            case GroupEpoch():
                 self.epoch = record.epoch
                 self.metadata_hash = record.metadata_hash
-            case ModernGroupTargetAssignmentMetadata():
+            case TargetAssignmentEpoch():
                 self.assignment_epoch = record.assignment_epoch
                 self.assignment_timestamp = record.assignment_timestamp
-            case ModernGroupTargetAssignmentMember():
+            case TargetAssignment():
                 self._set_target(record.member_id, record.partitions)
             case ModernGroupCurrentMemberAssignment():
                 self._put(
@@ -201,7 +198,7 @@ class ModernGroup:
                 self._set_regex(record.pattern, record)
             case PartitionMetadata():
                 self.has_partition_metadata = True
-            case Tombstone():
+            case ModernGroupTombstone():
                 self._bury(record)
             case _:
                 assert_never(record)
@@ -264,7 +261,7 @@ class ModernGroup:
             self.size_bytes += text_bytes(pattern) + names_bytes(resolved.topic_names)
             self.regexes[pattern] = resolved
 
-    def _bury(self, tombstone: Tombstone) -> None:
+    def _bury(self, tombstone: ModernGroupTombstone) -> None:
         member_id = tombstone.member_id
         match tombstone.record_type:
             case ModernGroupRecordType.MEMBER_METADATA if member_id is not None:
@@ -312,17 +309,12 @@ def _subtract(counts: Counter[TopicName] | Counter[str], names: Iterable[str]) -
             del counts[name]
 
 
-def names_bytes(names: Iterable[TopicName]) -> int:
-    """Return the memory of topic names."""
-    return sum(NAME_BYTES + text_bytes(name) for name in names)
-
-
 def group_tombstones(group: ModernGroup) -> Records:
     """Return the records that delete a group and its members, in Kafka's order."""
     group_id = group.group_id
     kinds = ModernGroupRecordType
     by_member = {
-        kind: tuple(Tombstone(kind, group_id, member_id) for member_id in group.members)
+        kind: tuple(ModernGroupTombstone(kind, group_id, member_id) for member_id in group.members)
         for kind in (
             kinds.CURRENT_MEMBER_ASSIGNMENT,
             kinds.TARGET_ASSIGNMENT_MEMBER,
@@ -332,14 +324,14 @@ def group_tombstones(group: ModernGroup) -> Records:
     return (
         *by_member[kinds.CURRENT_MEMBER_ASSIGNMENT],
         *by_member[kinds.TARGET_ASSIGNMENT_MEMBER],
-        Tombstone(kinds.TARGET_ASSIGNMENT_METADATA, group_id),
+        ModernGroupTombstone(kinds.TARGET_ASSIGNMENT_METADATA, group_id),
         *by_member[kinds.MEMBER_METADATA],
         *(
-            Tombstone(kinds.REGULAR_EXPRESSION, group_id, pattern=pattern)
+            ModernGroupTombstone(kinds.REGULAR_EXPRESSION, group_id, pattern=pattern)
             for pattern in group.regexes
         ),
-        Tombstone(kinds.PARTITION_METADATA, group_id),
-        Tombstone(kinds.METADATA, group_id),
+        ModernGroupTombstone(kinds.PARTITION_METADATA, group_id),
+        ModernGroupTombstone(kinds.METADATA, group_id),
     )
 
 
@@ -354,9 +346,7 @@ def replaced_member(
     return new, (
         *former,
         new.metadata(group.group_id),
-        ModernGroupTargetAssignmentMember(
-            group.group_id, new_id, group.target.get(old.member_id, NOTHING)
-        ),
+        TargetAssignment(group.group_id, new_id, group.target.get(old.member_id, NOTHING)),
         new.current_assignment(group.group_id),
     )
 
@@ -397,7 +387,4 @@ def metadata_hash(names: Iterable[TopicName], topics: Topics) -> int:
         for name in sorted(names)
         if (topic := topics.get(name)) is not None
     )
-    if not text:
-        return 0
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return hash_of(text)

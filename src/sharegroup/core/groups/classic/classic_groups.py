@@ -3,7 +3,7 @@
 A group has two kinds of state, which change in two ways:
 
     offsets      commands return records and change nothing; only `replay` changes them
-    membership   requests change the group (`consumer_group`) at once and for good; a `Decision`
+    membership   requests change the group (`classic_group`) at once and for good; a `Decision`
                  has the records to write, and the answers to send when they are durable
 
 A group exists from its first member or its first committed offset until it is deleted. `expire`
@@ -19,16 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_group import ClassicGroup
 from sharegroup.core.groups.classic.member import (
     LABEL_CHARACTERS_MAX,
     UNKNOWN_MEMBER,
     Call,
-    ConsumerGroupLimits,
+    ClassicGroupLimits,
     Decision,
     JoinRequest,
     LeavingMember,
-    Now,
     State,
     SyncRequest,
     Timers,
@@ -42,7 +42,7 @@ from sharegroup.core.groups.classic.offsets import (
     pending_bytes_of,
 )
 from sharegroup.core.groups.classic.records import (
-    ConsumerGroupRecord,
+    ClassicGroupRecord,
     GroupMetadata,
     GroupTombstone,
     OffsetCommit,
@@ -51,7 +51,7 @@ from sharegroup.core.groups.classic.records import (
 )
 from sharegroup.core.groups.classic.sizes import (
     DEFAULT_SIZE_LIMITS,
-    ConsumerGroupSizeLimits,
+    ClassicGroupSizeLimits,
     GroupTotals,
     group_totals,
 )
@@ -79,7 +79,7 @@ Subscription = Callable[[bytes], frozenset[TopicName] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ListedConsumerGroup:
+class ListedClassicGroup:
     """A group in the result of ListGroups."""
 
     group_id: GroupId
@@ -100,7 +100,7 @@ class DescribedConsumerMember:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedConsumerGroup:
+class DescribedClassicGroup:
     """A group in the result of DescribeGroups."""
 
     group_id: GroupId
@@ -122,7 +122,7 @@ class Committer:
     """The user whose part of all groups limits it (`shared_totals`)."""
 
 
-class ConsumerGroups:
+class ClassicGroups:
     """All consumer groups of the broker: their members and their committed offsets."""
 
     __slots__ = (
@@ -140,13 +140,13 @@ class ConsumerGroups:
         self,
         subscription: Subscription,
         *,
-        sizes: ConsumerGroupSizeLimits = DEFAULT_SIZE_LIMITS,
+        sizes: ClassicGroupSizeLimits = DEFAULT_SIZE_LIMITS,
         totals: GroupTotals | None = None,
     ) -> None:
         """``totals`` are those of an earlier reading of the log, restarted; call `start` then."""
         self._subscription = subscription
         self._sizes = sizes
-        self._groups: dict[GroupId, ConsumerGroup] = {}
+        self._groups: dict[GroupId, ClassicGroup] = {}
         self._timers = Timers()
         self.shared_totals = totals or group_totals()
         self._offsets = CommittedOffsets(self.shared_totals.offsets)
@@ -171,7 +171,7 @@ class ConsumerGroups:
     # Membership
 
     def join(
-        self, request: JoinRequest, call: Call, *, now: Now, limits: ConsumerGroupLimits
+        self, request: JoinRequest, call: Call, *, now: Now, limits: ClassicGroupLimits
     ) -> Decision:
         """Handle a request to join; its answer may be in a later decision."""
         _check_group_id(request.group_id)
@@ -223,7 +223,7 @@ class ConsumerGroups:
         leaving: tuple[LeavingMember, ...],
         *,
         now: Now,
-        limits: ConsumerGroupLimits,
+        limits: ClassicGroupLimits,
     ) -> tuple[Decision, list[KafkaError | None]]:
         """Remove members; return the error of each, or None."""
         _check_group_id(group_id)
@@ -236,7 +236,7 @@ class ConsumerGroups:
         return group.take(), outcomes
 
     def hang_up(
-        self, group_id: GroupId, call: Call, *, now: Now, limits: ConsumerGroupLimits
+        self, group_id: GroupId, call: Call, *, now: Now, limits: ClassicGroupLimits
     ) -> Decision:
         """Handle a lost connection, which can receive no answer to ``call``.
 
@@ -255,7 +255,7 @@ class ConsumerGroups:
         """Return the time at which to call `pass_time`; None if no timer is set."""
         return self._timers.next_ms()
 
-    def pass_time(self, *, now: Now, limits: ConsumerGroupLimits) -> Iterator[Decision]:
+    def pass_time(self, *, now: Now, limits: ClassicGroupLimits) -> Iterator[Decision]:
         """End the sessions and the phases whose time is over, one after the other."""
         while (timer := self._timers.pop(now.ms)) is not None:
             # A group that is dropped cancels its timers, so it exists.
@@ -269,7 +269,7 @@ class ConsumerGroups:
 
     # Migration
 
-    def find(self, group_id: GroupId) -> ConsumerGroup | None:
+    def find(self, group_id: GroupId) -> ClassicGroup | None:
         """Return the group with this id, which must not be changed; None if there is none."""
         return self._groups.get(group_id)
 
@@ -280,7 +280,7 @@ class ConsumerGroups:
         return group.take()
 
     def take_over(
-        self, metadata: GroupMetadata, *, rebalances: bool, now: Now, limits: ConsumerGroupLimits
+        self, metadata: GroupMetadata, *, rebalances: bool, now: Now, limits: ClassicGroupLimits
     ) -> Decision:
         """Start the classic group that a group of KIP-848 has become; its record is written."""
         self.replay(metadata)
@@ -445,18 +445,18 @@ class ConsumerGroups:
 
     # Administration
 
-    def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
+    def list_groups(self) -> tuple[ListedClassicGroup, ...]:
         """Return all groups, in the order of their ids."""
         return tuple(
-            ListedConsumerGroup(group_id, group.protocol_type or "", group.state)
+            ListedClassicGroup(group_id, group.protocol_type or "", group.state)
             for group_id, group in sorted(self._groups.items())
         )
 
-    def describe(self, group_id: GroupId) -> DescribedConsumerGroup:
+    def describe(self, group_id: GroupId) -> DescribedClassicGroup:
         """Return the group and its members."""
         group = self._existing(group_id)
         protocol = group.protocol if group.state is State.STABLE else None
-        return DescribedConsumerGroup(
+        return DescribedClassicGroup(
             group_id,
             group.state,
             group.protocol_type or "",
@@ -491,7 +491,7 @@ class ConsumerGroups:
 
     # The records
 
-    def replay(self, record: ConsumerGroupRecord) -> None:
+    def replay(self, record: ClassicGroupRecord) -> None:
         """Apply a record.
 
         A group's metadata is replayed only while the log is read, because a live group has already
@@ -507,7 +507,7 @@ class ConsumerGroups:
                 self._offsets.remove(record)
             case GroupMetadata():
                 self._drop(record.group_id)
-                self._put(ConsumerGroup.load(record, self._timers, self._totals))
+                self._put(ClassicGroup.load(record, self._timers, self._totals))
             case GroupTombstone():
                 self._drop(record.group_id)
                 if self._offsets.of_group(record.group_id) or self._pending.has_open(
@@ -534,14 +534,14 @@ class ConsumerGroups:
                 self._offsets.put(commit)
                 self._group(commit.group_id).was_recorded = True
 
-    def start(self, *, now: Now, limits: ConsumerGroupLimits) -> None:
+    def start(self, *, now: Now, limits: ClassicGroupLimits) -> None:
         """Begin all sessions anew after the log was read."""
         for total in self.shared_totals:
             total.forget_lost()
         for group in self._groups.values():
             group.start(now, limits)
 
-    def _new(self, group_id: GroupId, user: Principal | None) -> ConsumerGroup:
+    def _new(self, group_id: GroupId, user: Principal | None) -> ClassicGroup:
         self._check_new(group_id, user)
         return self._group(group_id)
 
@@ -554,31 +554,31 @@ class ConsumerGroups:
             )
         self.shared_totals.groups.check(group_id, user, 1, limit=groups_max)
 
-    def _group(self, group_id: GroupId) -> ConsumerGroup:
+    def _group(self, group_id: GroupId) -> ClassicGroup:
         group = self._groups.get(group_id)
         if group is None:
-            group = ConsumerGroup(group_id, self._timers, self._totals)
+            group = ClassicGroup(group_id, self._timers, self._totals)
             self._put(group)
         return group
 
-    def _put(self, group: ConsumerGroup) -> None:
+    def _put(self, group: ClassicGroup) -> None:
         self._groups[group.group_id] = group
         self.shared_totals.groups.change(group.group_id, 1)
 
-    def _existing(self, group_id: GroupId) -> ConsumerGroup:
+    def _existing(self, group_id: GroupId) -> ClassicGroup:
         group = self._groups.get(group_id)
         if group is None:
             raise _not_found(group_id)
         return group
 
-    def _of_member(self, group_id: GroupId, member_id: MemberId) -> ConsumerGroup:
+    def _of_member(self, group_id: GroupId, member_id: MemberId) -> ClassicGroup:
         _check_group_id(group_id)
         group = self._groups.get(group_id)
         if group is None:
             raise _unknown(group_id, member_id)
         return group
 
-    def _forget_void(self, group: ConsumerGroup) -> None:
+    def _forget_void(self, group: ClassicGroup) -> None:
         """Drop the group if it has no member and no record."""
         if group.is_void:
             self._drop(group.group_id)
@@ -589,7 +589,7 @@ class ConsumerGroups:
             self.shared_totals.groups.change(group_id, -1)
             group.stop()
 
-    def _topics_read(self, group: ConsumerGroup) -> frozenset[TopicName] | None:
+    def _topics_read(self, group: ClassicGroup) -> frozenset[TopicName] | None:
         """Return the topics that the members read; None if some metadata cannot be decoded."""
         read: set[TopicName] = set()
         if group.protocol_type == CONSUMER:
@@ -602,7 +602,7 @@ class ConsumerGroups:
         return frozenset(read)
 
     def _is_old(
-        self, group: ConsumerGroup, wall_ms: int, retention_ms: int
+        self, group: ClassicGroup, wall_ms: int, retention_ms: int
     ) -> Callable[[OffsetCommit], bool]:
         """Return a test for offsets that have expired."""
         is_empty = group.state is State.EMPTY
@@ -654,7 +654,7 @@ def _not_found(group_id: GroupId) -> GroupIdNotFound:
     return GroupIdNotFound(f"group {group_id!r}: there is no such consumer group")
 
 
-def _not_empty(group: ConsumerGroup) -> NonEmptyGroup:
+def _not_empty(group: ClassicGroup) -> NonEmptyGroup:
     return NonEmptyGroup(
         f"group {group.group_id!r} must be empty; it has {len(group.members)} members and is "
         f"{group.state}"

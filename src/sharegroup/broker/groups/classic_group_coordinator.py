@@ -1,6 +1,6 @@
-"""The coordinator of consumer groups: membership and committed offsets, kept durable.
+"""The coordinator of classic groups, and of the committed offsets of all groups, kept durable.
 
-It runs `core.groups.classic.consumer_groups.ConsumerGroups` over the topic ``__consumer_offsets``
+It runs `core.groups.classic.classic_groups.ClassicGroups` over the topic ``__consumer_offsets``
 (`GroupLog`), in the pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 A request that waits for other members is a future here and a number (`Call`) in core.  A decision
@@ -28,28 +28,27 @@ from sharegroup.broker.cluster.coordinator_log import (
     Marker,
     as_a_coordinator,
 )
-from sharegroup.broker.cluster.producer_ids import ProducerIdAndEpoch
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.consumer_group_records import decode, encode
+from sharegroup.broker.groups.classic_group_records import decode, encode
 from sharegroup.broker.groups.group_log import GroupLog, Reading
 from sharegroup.broker.groups.modern_group_view import ModernGroupView
-from sharegroup.core.groups.classic.consumer_group import ConsumerGroup
-from sharegroup.core.groups.classic.consumer_groups import (
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_group import ClassicGroup
+from sharegroup.core.groups.classic.classic_groups import (
+    ClassicGroups,
     Committer,
-    ConsumerGroups,
-    DescribedConsumerGroup,
-    ListedConsumerGroup,
+    DescribedClassicGroup,
+    ListedClassicGroup,
 )
 from sharegroup.core.groups.classic.member import (
     Call,
-    ConsumerGroupLimits,
+    ClassicGroupLimits,
     Decision,
     JoinReply,
     JoinRequest,
     LeavingMember,
     NewMemberId,
-    Now,
     Reply,
     SyncReply,
     SyncRequest,
@@ -71,7 +70,7 @@ from sharegroup.errors import (
     NotCoordinator,
     RebalanceInProgress,
 )
-from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
+from sharegroup.ids import GroupId, MemberId, ProducerIdAndEpoch, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket
@@ -103,7 +102,7 @@ class WaitingRequest(NamedTuple):
     connection_id: int
 
 
-class ConsumerGroupCoordinator:
+class ClassicGroupCoordinator:
     """Serves the requests of consumer groups and keeps their state in ``__consumer_offsets``."""
 
     __slots__ = (
@@ -135,7 +134,7 @@ class ConsumerGroupCoordinator:
         self._clock = clock
         self._alarm = Alarm(clock, self._pass_time)
         self._config = config
-        self._groups = ConsumerGroups(
+        self._groups = ClassicGroups(
             subscribed_topics, totals=group_totals(config.server.user_limits_percent)
         )
         self._corrections: dict[GroupId, list[OffsetCommit | OffsetTombstone]] = {}
@@ -267,8 +266,29 @@ class ConsumerGroupCoordinator:
         # Whether the disk takes writes is not asked first, as it is for a join: no offset changes
         # in memory before its record is appended (ADR 0005).
         self._begin(group_id)
-        bytes_max = self._config.consumer_group.offsets_bytes_max
         is_transactional = producer is not NO_PRODUCER
+        self._check_commit(
+            committer, offsets, api_version=api_version, is_transactional=is_transactional
+        )
+        with as_a_coordinator():
+            ticket = (
+                self._write_pending(group_id, offsets, producer)
+                if is_transactional
+                else self._write(group_id, offsets)
+            )
+            self._groups.claim(group_id, committer.user)
+            return Durable(ticket, None)
+
+    def _check_commit(
+        self,
+        committer: Committer,
+        offsets: tuple[OffsetCommit, ...],
+        *,
+        api_version: int,
+        is_transactional: bool,
+    ) -> None:
+        group_id = committer.group_id
+        bytes_max = self._config.consumer_group.offsets_bytes_max
         # Offsets of both protocols are kept here, so a group keeps them when it changes its
         # protocol (spec modern-28).
         if self._modern.has(group_id):
@@ -278,10 +298,7 @@ class ConsumerGroupCoordinator:
                 if offset.committed.topic_id is not None
             )
             self._modern.check_commit(
-                committer,
-                partitions,
-                api_version=api_version,
-                is_transactional=is_transactional,
+                committer, partitions, api_version=api_version, is_transactional=is_transactional
             )
             self._groups.check_room(
                 committer, offsets, bytes_max=bytes_max, is_transactional=is_transactional
@@ -303,14 +320,6 @@ class ConsumerGroupCoordinator:
                 f"group {group_id!r}: the metadata of one commit has {note_bytes} bytes, "
                 f"at most {COMMIT_BYTES_MAX} are allowed"
             )
-        with as_a_coordinator():
-            ticket = (
-                self._write_pending(group_id, offsets, producer)
-                if is_transactional
-                else self._write(group_id, offsets)
-            )
-            self._groups.claim(group_id, committer.user)
-            return Durable(ticket, None)
 
     def _write_pending(
         self, group_id: GroupId, offsets: tuple[OffsetCommit, ...], producer: ProducerIdAndEpoch
@@ -367,14 +376,14 @@ class ConsumerGroupCoordinator:
 
     # Administration
 
-    def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
+    def list_groups(self) -> tuple[ListedClassicGroup, ...]:
         """Return all classic groups, in the order of their ids."""
         listed = self._groups.list_groups()
         # The offsets of a group of KIP-848 are here, too, and look like a classic group without
         # members.
         return tuple(group for group in listed if not self._modern.has(group.group_id))
 
-    def describe(self, group_id: GroupId) -> DescribedConsumerGroup:
+    def describe(self, group_id: GroupId) -> DescribedClassicGroup:
         """Return a classic group and its members; raise GroupIdNotFound if it does not exist."""
         if self._modern.has(group_id):
             self._log.check_type(group_id, GroupType.CLASSIC)
@@ -391,7 +400,7 @@ class ConsumerGroupCoordinator:
 
     # Migration: a group of the protocol of KIP-848 takes the place of a classic one, or the reverse
 
-    def upgradable(self, group_id: GroupId) -> ConsumerGroup | None:
+    def upgradable(self, group_id: GroupId) -> ClassicGroup | None:
         """Return the classic group with this id if it has members; it must not be changed."""
         group = self._groups.find(group_id)
         return None if group is None or not len(group.members) else group
@@ -510,13 +519,7 @@ class ConsumerGroupCoordinator:
         return ticket
 
     def _append(self, group_id: GroupId, records: Records) -> Ticket | None:
-        """Append records; without records, return the ticket of the group's last append.
-
-        A decision without records can depend on earlier ones, so its reply waits for them.
-        """
-        if not records:
-            return self._log.last(group_id)
-        return self._log.append(group_id, [encode(record) for record in records])
+        return self._log.append_if_any(group_id, [encode(record) for record in records])
 
     def has(self, group_id: GroupId) -> bool:
         """Whether a consumer group with this id exists."""
@@ -525,7 +528,7 @@ class ConsumerGroupCoordinator:
     def begin_reading(self) -> Reading:
         """Return the consumer of this coordinator's records for a new reading of the log."""
         # The owners of groups are kept, because the log does not have them.
-        groups = ConsumerGroups(subscribed_topics, totals=self._groups.shared_totals.restarted())
+        groups = ClassicGroups(subscribed_topics, totals=self._groups.shared_totals.restarted())
 
         def replay(key: bytes, value: bytes | None) -> None:
             record = decode(key, value)
@@ -558,9 +561,9 @@ class ConsumerGroupCoordinator:
     def _now(self) -> Now:
         return Now(self._clock.now_ms(), self._clock.wall_ms())
 
-    def _limits(self) -> ConsumerGroupLimits:
+    def _limits(self) -> ClassicGroupLimits:
         config = self._config.consumer_group
-        return ConsumerGroupLimits(
+        return ClassicGroupLimits(
             session_timeout_ms_min=config.session_timeout_ms_min,
             session_timeout_ms_max=config.session_timeout_ms_max,
             initial_delay_ms=config.rebalance_delay_ms,
@@ -583,9 +586,7 @@ class ConsumerGroupCoordinator:
         self._set_alarm(not_before_ms=not_before_ms)
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
-        due_ms = self._groups.next_due_ms()
-        if due_ms is not None:
-            self._alarm.set(max(due_ms, not_before_ms))
+        self._alarm.set(self._groups.next_due_ms(), not_before_ms=not_before_ms)
 
     def _check_offsets_later(self) -> None:
         due_ms = self._clock.now_ms() + self._config.consumer_group.offsets_check_ms

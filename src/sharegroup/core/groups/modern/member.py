@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sharegroup.core.groups.consumer.records import (
+from sharegroup.core.groups.modern.records import (
     AssignmentEpochs,
     ClassicMember,
     MemberState,
@@ -129,14 +129,6 @@ def held_partitions(member: ModernMember) -> Assignment:
 def with_epoch(partitions: Assignment, epoch: int) -> Mapping[TopicIdPartition, int]:
     """Return the partitions as assigned at ``epoch``."""
     return dict.fromkeys(partitions, epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModernGroup:
-    """A group in the result of ListGroups."""
-
-    group_id: GroupId
-    state: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,29 +7,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sharegroup.core.groups.consumer.advance import (
+from sharegroup.core.groups.modern.advance import (
     Advance,
     Change,
     Cluster,
     ModernGroupLimits,
     is_settled,
 )
-from sharegroup.core.groups.consumer.group import PARTITION_BYTES, ModernGroup
-from sharegroup.core.groups.consumer.member import (
+from sharegroup.core.groups.modern.group import PARTITION_BYTES, ModernGroup
+from sharegroup.core.groups.modern.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ModernMember,
 )
-from sharegroup.core.groups.consumer.sizes import (
+from sharegroup.core.groups.modern.sizes import (
     GROUP_BYTES_MAX,
     LABEL_CHARACTERS_MAX,
     ModernGroupSizeLimits,
-    counted_bytes,
 )
 from sharegroup.core.groups.share.assignor import Assignment
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -46,7 +44,7 @@ UNCHANGED_MS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class ModernHeartbeat:
     """A heartbeat of a member; None in a field means no change since the last one.
 
     ``owned`` are the partitions that the member has. ``names_itself`` means that the client has to
@@ -84,17 +82,7 @@ class HeartbeatRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReply:
-    """The reply to a heartbeat; ``assignment`` is None if the member has it already."""
-
-    member_id: MemberId
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: Assignment | None
-
-
-def check_request(request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+def check_request(request: ModernHeartbeat, limits: ModernGroupLimits) -> None:
     """Raise InvalidRequest or UnsupportedAssignor if the request is invalid for any group."""
     prefix = f"group {request.group_id!r}, member {request.member_id!r}"
     problem = _problem(request)
@@ -114,7 +102,7 @@ def check_request(request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
         )
 
 
-def _problem(request: HeartbeatRequest) -> str:
+def _problem(request: ModernHeartbeat) -> str:
     """Return what is wrong with the request; an empty text if nothing is."""
     epoch = request.member_epoch
     # In version 0 a member joins without an id, and the broker chooses it.
@@ -156,7 +144,7 @@ def check_room(group: ModernGroup, member_id: MemberId, instance_id: str | None,
         )
 
 
-def check_epoch(member: ModernMember, request: HeartbeatRequest) -> None:
+def check_epoch(member: ModernMember, request: ModernHeartbeat) -> None:
     """Raise FencedMemberEpoch if the member is in another epoch.
 
     The previous epoch is valid if the member has only partitions that are still assigned to it:
@@ -218,7 +206,7 @@ def check_released(group: ModernGroup, member: ModernMember, new_id: MemberId) -
         )
 
 
-def described_member(member: ModernMember, request: HeartbeatRequest) -> ModernMember:
+def described_member(member: ModernMember, request: ModernHeartbeat) -> ModernMember:
     """Return the member with the properties of its request; null fields keep their values."""
     names = request.subscribed_topic_names
     pattern = request.subscribed_topic_regex
@@ -257,40 +245,26 @@ def check_label(prefix: str, name: str, text: str | None) -> None:
         )
 
 
-def check_growth(
-    group: ModernGroup,
-    member: ModernMember,
-    *,
-    partitions: int,
-    pattern_bytes: int,
-    is_known: bool,
-    memory: SharedTotal[GroupId],
-    user: Principal | None,
-    limits: ModernGroupSizeLimits,
-) -> None:
-    """Raise GroupMaxSizeReached if ``member`` makes its group or all groups too large.
+def size_with(
+    group: ModernGroup, member: ModernMember, *, partitions: int, pattern_bytes: int
+) -> int:
+    """Return the size of the group with ``member``; raise GroupMaxSizeReached if it is too large.
 
     ``partitions`` is the number of partitions that the group will assign, ``pattern_bytes`` the
-    memory of a new pattern with the topics that it matches. ``is_known`` means that ``memory``, the
-    total of all groups, includes the group. ``user`` may hold a part of it only.
+    memory of a new pattern with the topics that it matches.
     """
     more_partitions = max(partitions - group.partition_count, 0)
     growth = group.growth_with(member) + PARTITION_BYTES * more_partitions + pattern_bytes
+    size = group.size_bytes + growth
     # A request that makes the group no larger is never refused, even if a limit was lowered below
     # what the group has.
-    if growth <= 0:
-        return
-    size = group.size_bytes + growth
-    prefix = f"group {group.group_id!r}, member {member.member_id!r}"
-    if size > GROUP_BYTES_MAX:
+    if growth > 0 and size > GROUP_BYTES_MAX:
         raise GroupMaxSizeReached(
-            f"{prefix}: with its members, topic names and {partitions} partitions the group would "
-            f"take {size} bytes, {GROUP_BYTES_MAX} are allowed"
+            f"group {group.group_id!r}, member {member.member_id!r}: with its members, topic names "
+            f"and {partitions} partitions the group would take {size} bytes, {GROUP_BYTES_MAX} are "
+            "allowed"
         )
-    added_bytes = counted_bytes(size) - (counted_bytes(group.size_bytes) if is_known else 0)
-    if added_bytes:
-        check_all_bytes(group.group_id, memory.used + added_bytes, limits)
-        memory.check(group.group_id, user, added_bytes, limit=limits.all_bytes_max)
+    return size
 
 
 def check_all_bytes(group_id: GroupId, all_bytes: int, limits: ModernGroupSizeLimits) -> None:
@@ -355,7 +329,7 @@ class HeartbeatPlan:
         )
 
 
-def is_long(group: ModernGroup | None, request: HeartbeatRequest, cluster: Cluster) -> bool:
+def is_long(group: ModernGroup | None, request: ModernHeartbeat, cluster: Cluster) -> bool:
     """Return whether the heartbeat has to be worked out for very many partitions."""
     partition_count = 0 if group is None else group.partition_count
     if partition_count < LONG_PARTITIONS:

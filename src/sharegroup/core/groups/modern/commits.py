@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharegroup.core.groups.classic.consumer_groups import Committer
-from sharegroup.core.groups.consumer.group import ModernGroup
-from sharegroup.core.groups.consumer.heartbeat import existing_member
-from sharegroup.core.groups.consumer.member import ModernMember
+from sharegroup.core.groups.classic.classic_groups import Committer
+from sharegroup.core.groups.modern.group import ModernGroup
+from sharegroup.core.groups.modern.heartbeat import existing_member
+from sharegroup.core.groups.modern.member import ModernMember
 from sharegroup.errors import (
     IllegalGeneration,
     StaleMemberEpoch,

@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.core.groups.classic.consumer_groups import Committer
+from sharegroup.core.deadlines import Now
+from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.groups.classic.member import UNKNOWN_MEMBER, JoinRequest, SyncRequest
-from sharegroup.core.groups.consumer.advance import (
+from sharegroup.core.groups.modern.advance import (
     Change,
     Cluster,
     ModernGroupLimits,
@@ -24,7 +25,37 @@ from sharegroup.core.groups.consumer.advance import (
     advance_steps,
     assignor_name,
 )
-from sharegroup.core.groups.consumer.classic_members import (
+from sharegroup.core.groups.modern.commits import check_commit, check_fetch
+from sharegroup.core.groups.modern.group import (
+    ModernGroup,
+    group_tombstones,
+    metadata_hash,
+    subscribed_names,
+    with_replaced,
+)
+from sharegroup.core.groups.modern.heartbeat import (
+    GroupVersion,
+    HeartbeatPlan,
+    ModernHeartbeat,
+    check_all_bytes,
+    check_epoch,
+    check_released,
+    check_request,
+    check_room,
+    described_member,
+    identified_member,
+    is_long,
+    size_with,
+)
+from sharegroup.core.groups.modern.member import (
+    JOIN_EPOCH,
+    NO_PARTITIONS,
+    STATIC_LEAVE_EPOCH,
+    DescribedModernGroup,
+    DescribedModernMember,
+    ModernMember,
+)
+from sharegroup.core.groups.modern.migration import (
     ClassicSubscription,
     check_generation,
     check_protocols,
@@ -32,52 +63,20 @@ from sharegroup.core.groups.consumer.classic_members import (
     joined_member,
     must_rejoin,
     must_rejoin_to_sync,
+    partitions_of,
 )
-from sharegroup.core.groups.consumer.commits import check_commit, check_fetch
-from sharegroup.core.groups.consumer.group import (
-    ModernGroup,
-    group_tombstones,
-    metadata_hash,
-    names_bytes,
-    subscribed_names,
-    with_replaced,
-)
-from sharegroup.core.groups.consumer.heartbeat import (
-    GroupVersion,
-    HeartbeatPlan,
-    HeartbeatReply,
-    HeartbeatRequest,
-    check_epoch,
-    check_growth,
-    check_released,
-    check_request,
-    check_room,
-    described_member,
-    identified_member,
-    is_long,
-)
-from sharegroup.core.groups.consumer.member import (
-    JOIN_EPOCH,
-    NO_PARTITIONS,
-    STATIC_LEAVE_EPOCH,
-    DescribedModernGroup,
-    DescribedModernMember,
-    ListedModernGroup,
-    ModernMember,
-)
-from sharegroup.core.groups.consumer.migration import partitions_of
-from sharegroup.core.groups.consumer.records import (
-    ModernGroupMetadata,
+from sharegroup.core.groups.modern.records import (
     ModernGroupRecord,
     ModernGroupRecordType,
-    ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     Records,
-    Tombstone,
     member_tombstones,
 )
-from sharegroup.core.groups.consumer.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
-from sharegroup.core.groups.consumer.timers import MemberTimers, Timer, must_revoke
+from sharegroup.core.groups.modern.sizes import PATTERNS_MAX, counted_bytes, memory_of_groups
+from sharegroup.core.groups.modern.timers import MemberTimers, Timer, must_revoke
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignmentEpoch
+from sharegroup.core.groups.share.share_group import HeartbeatReply, ListedGroup, names_bytes
 from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal, text_bytes
@@ -131,7 +130,7 @@ class ModernGroups:
 
     # Heartbeats
 
-    def check_heartbeat(self, request: HeartbeatRequest, limits: ModernGroupLimits) -> None:
+    def check_heartbeat(self, request: ModernHeartbeat, limits: ModernGroupLimits) -> None:
         """Raise if the heartbeat is invalid for any group."""
         check_request(request, limits)
         check_names(
@@ -146,7 +145,7 @@ class ModernGroups:
                 raise self._not_found(request.group_id)
             check_new_group(request.group_id)
 
-    def patterns(self, request: HeartbeatRequest, version: int) -> tuple[str, ...]:
+    def patterns(self, request: ModernHeartbeat, version: int) -> tuple[str, ...]:
         """Return the regular expressions whose topics `heartbeat` needs.
 
         ``version`` is that of the cluster's topics.
@@ -163,19 +162,17 @@ class ModernGroups:
 
     def heartbeat(
         self,
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         cluster: Cluster,
         *,
         limits: ModernGroupLimits,
-        now_ms: int,
-        wall_ms: int,
+        now: Now,
         upgraded: Records = (),
         plan: HeartbeatPlan | None = None,
     ) -> tuple[Records, HeartbeatReply]:
-        """Let a member join or stay; its session begins anew at ``now_ms``.
+        """Let a member join or stay; its session begins anew.
 
-        ``wall_ms`` goes into the records. ``now_ms`` is of the monotonic clock, which ends
-        sessions. ``upgraded`` are the records that a classic group becomes, if it is upgraded;
+        ``upgraded`` are the records that a classic group becomes, if it is upgraded;
         they are part of the result. ``plan`` was made by `plan`; it is used if nothing has changed
         since.
         """
@@ -186,12 +183,12 @@ class ModernGroups:
         if plan is not None and not upgraded and plan.fits(stored_group, change, cluster, limits):
             more, after = plan.result
         else:
-            more, after = advance(group, change, cluster, limits, wall_ms)
+            more, after = advance(group, change, cluster, limits, now.wall_ms)
         records += more
-        due_ms = now_ms + limits.session_timeout_ms
+        due_ms = now.ms + limits.session_timeout_ms
         self._timers.set(request.group_id, after.member_id, Timer.SESSION, due_ms)
         self._timers.follow_protocol(request.group_id, stored_member, after)
-        self._timers.follow_reconciliation(request.group_id, stored_member, after, now_ms)
+        self._timers.follow_reconciliation(request.group_id, stored_member, after, now.ms)
         sends_assignment = (
             request.member_epoch == JOIN_EPOCH
             or request.is_full
@@ -211,12 +208,12 @@ class ModernGroups:
         )
         return tuple(records), reply
 
-    def is_long(self, request: HeartbeatRequest, cluster: Cluster) -> bool:
+    def is_long(self, request: ModernHeartbeat, cluster: Cluster) -> bool:
         """Return whether the heartbeat should be worked out ahead by `plan`."""
         return is_long(self._groups.get(request.group_id), request, cluster)
 
     def plan(
-        self, request: HeartbeatRequest, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
+        self, request: ModernHeartbeat, cluster: Cluster, limits: ModernGroupLimits, wall_ms: int
     ) -> Steps[HeartbeatPlan | None]:
         """Work out a heartbeat in steps, without changing anything.
 
@@ -237,7 +234,7 @@ class ModernGroups:
 
     def _changed(
         self,
-        request: HeartbeatRequest,
+        request: ModernHeartbeat,
         cluster: Cluster,
         limits: ModernGroupLimits,
         upgraded: Records,
@@ -265,7 +262,7 @@ class ModernGroups:
         return group, list(upgraded)
 
     def _sender(
-        self, group: ModernGroup, request: HeartbeatRequest
+        self, group: ModernGroup, request: ModernHeartbeat
     ) -> tuple[ModernGroup, ModernMember | None, Records]:
         """Return the group and the sender of a heartbeat; None if it is a new member.
 
@@ -317,16 +314,19 @@ class ModernGroups:
         names = subscribed_names(member, group.regexes) | matched | group.names_without(None)
         topics = (cluster.topics[name] for name in names if name in cluster.topics)
         partitions = sum(topic.partition_count for topic in topics)
-        check_growth(
+        size = size_with(
             group,
             member,
             partitions=partitions,
             pattern_bytes=names_bytes(matched) + text_bytes(pattern),
-            is_known=group.group_id in self._groups,
-            memory=self.memory,
-            user=user,
-            limits=limits.sizes,
         )
+        # `memory` has no part of a group that is new, or is just upgraded.
+        before = counted_bytes(group.size_bytes) if group.group_id in self._groups else 0
+        added_bytes = counted_bytes(size) - before
+        if size > group.size_bytes and added_bytes:
+            check_all_bytes(group.group_id, self.memory.used + added_bytes, limits.sizes)
+            sizes_max = limits.sizes.all_bytes_max
+            self.memory.check(group.group_id, user, added_bytes, limit=sizes_max)
 
     def seen(self, group_id: GroupId, cluster: Cluster) -> None:
         """Note that a decision, which is written now, has compared the group with the topics."""
@@ -337,7 +337,7 @@ class ModernGroups:
 
     # Leaving
 
-    def leave(self, request: HeartbeatRequest) -> Records | None:
+    def leave(self, request: ModernHeartbeat) -> Records | None:
         """Return the records of a static member that leaves for a while; None for all others.
 
         Members that leave for good are removed by `removed`.
@@ -370,7 +370,9 @@ class ModernGroups:
         used = {member.subscribed_topic_regex for member in staying}
         kept = {pattern: regex for pattern, regex in group.regexes.items() if pattern in used}
         records += (
-            Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, group_id, pattern=pattern)
+            ModernGroupTombstone(
+                ModernGroupRecordType.REGULAR_EXPRESSION, group_id, pattern=pattern
+            )
             for pattern in group.regexes
             if pattern not in used
         )
@@ -380,11 +382,11 @@ class ModernGroups:
         epoch = group.epoch + 1
         # With the hash of the remaining topics: with the old one, the next comparison with changed
         # topics would raise the epoch again although no topic of the group has changed.
-        records.append(ModernGroupMetadata(group_id, epoch, metadata_hash(names, cluster.topics)))
+        records.append(GroupEpoch(group_id, epoch, metadata_hash(names, cluster.topics)))
         if not staying:
             # An empty group has nothing to assign.  The timestamp is 0, so the assignment interval
             # does not delay the first assignment of the next member.
-            records.append(ModernGroupTargetAssignmentMetadata(group_id, epoch, 0))
+            records.append(TargetAssignmentEpoch(group_id, epoch, 0))
         return tuple(records)
 
     # Members of the classic protocol
@@ -396,8 +398,7 @@ class ModernGroups:
         cluster: Cluster,
         *,
         limits: ModernGroupLimits,
-        now_ms: int,
-        wall_ms: int,
+        now: Now,
     ) -> tuple[Records, JoinedClassicMember | None]:
         """Let a member join with the classic protocol; None if it has to join again with an id."""
         group = self._groups[request.group_id]
@@ -420,18 +421,19 @@ class ModernGroups:
         member = joined_member(stored_member or ModernMember(member_id), request, subscription)
         self._check_size(group, member, cluster, limits, request.user)
         owned = partitions_of(subscription.owned, cluster.topics)
-        more, after = advance(group, Change(stored_member, member, owned), cluster, limits, wall_ms)
+        change = Change(stored_member, member, owned)
+        more, after = advance(group, change, cluster, limits, now.wall_ms)
         # The JOIN timer began with a heartbeat that asked for this join; left alone, it would
         # remove a member that has done so.
         self._timers.cancel(group.group_id, member_id, Timer.JOIN)
         self._timers.follow_protocol(group.group_id, stored_member, after)
         self._timers.set(
-            group.group_id, after.member_id, Timer.SESSION, now_ms + request.session_timeout_ms
+            group.group_id, after.member_id, Timer.SESSION, now.ms + request.session_timeout_ms
         )
         # The partitions are the member's from the join on, but it learns of them by a sync. If it
         # never syncs, nobody reads them, so it is removed.
         self._timers.set(
-            group.group_id, after.member_id, Timer.SYNC, now_ms + request.rebalance_timeout_ms
+            group.group_id, after.member_id, Timer.SYNC, now.ms + request.rebalance_timeout_ms
         )
         # Its own first one: the broker assigns, so the members need not agree
         # (`check_synced_protocol`).
@@ -566,11 +568,10 @@ class ModernGroups:
             raise self._not_found(group_id)
         return group
 
-    def list_groups(self) -> tuple[ListedModernGroup, ...]:
+    def list_groups(self) -> tuple[ListedGroup, ...]:
         """Return all groups, in the order of their ids."""
         return tuple(
-            ListedModernGroup(group_id, group.state)
-            for group_id, group in sorted(self._groups.items())
+            ListedGroup(group_id, group.state) for group_id, group in sorted(self._groups.items())
         )
 
     def describe(self, group_id: GroupId, limits: ModernGroupLimits) -> DescribedModernGroup:
@@ -610,7 +611,7 @@ class ModernGroups:
         group_id = record.group_id
         group = self._groups.get(group_id)
         # A tombstone makes no group: compaction keeps those of deleted groups for a while.
-        if isinstance(record, Tombstone):
+        if isinstance(record, ModernGroupTombstone):
             if group is None:
                 return
             if record.record_type is ModernGroupRecordType.METADATA:

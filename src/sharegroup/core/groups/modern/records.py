@@ -1,7 +1,8 @@
 """The records of a consumer group of KIP-848 in ``__consumer_offsets`` (types 3 to 8 and 16).
 
-Each class is named after Kafka's record and has the fields of its key and value; a `Tombstone` is a
-key without a value. Type 4 is only deleted: Kafka has not written it since version 4.1.
+Each class has the fields of the key and the value of Kafka's record; three are those of share
+groups. A `ModernGroupTombstone` is a key without a value. Type 4 is only deleted: Kafka has not
+written it since version 4.1.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sharegroup.core.groups.share.assignor import Assignment
+from sharegroup.core.groups.share.records import (
+    GroupEpoch,
+    TargetAssignment,
+    TargetAssignmentEpoch,
+)
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 
 AssignmentEpochs = Mapping[TopicIdPartition, int]
@@ -40,15 +45,6 @@ class MemberState(IntEnum):
     """The member waits for partitions that other members have not given up yet."""
     UNKNOWN = 127
     """A state that a newer version wrote; the member has to join again without partitions."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModernGroupMetadata:
-    """The group's epoch, and a hash of the topics at that epoch (type 3)."""
-
-    group_id: GroupId
-    epoch: int
-    metadata_hash: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +86,6 @@ class ModernGroupMemberMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class ModernGroupTargetAssignmentMetadata:
-    """The epoch and the time of the target assignment (type 6)."""
-
-    group_id: GroupId
-    assignment_epoch: int
-    assignment_timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModernGroupTargetAssignmentMember:
-    """A member's part of the target assignment (type 7)."""
-
-    group_id: GroupId
-    member_id: MemberId
-    partitions: Assignment
-
-
-@dataclass(frozen=True, slots=True)
 class ModernGroupCurrentMemberAssignment:
     """The epochs, the state and the partitions of a member (type 8)."""
 
@@ -132,7 +110,7 @@ class ModernGroupRegularExpression:
 
 
 @dataclass(frozen=True, slots=True)
-class Tombstone:
+class ModernGroupTombstone:
     """A record that deletes the record of its key.
 
     Types 5, 7 and 8 have a member in the key, and type 16 has a pattern.
@@ -145,14 +123,14 @@ class Tombstone:
 
 
 ModernGroupRecord = (
-    ModernGroupMetadata
+    GroupEpoch
     | PartitionMetadata
     | ModernGroupMemberMetadata
-    | ModernGroupTargetAssignmentMetadata
-    | ModernGroupTargetAssignmentMember
+    | TargetAssignmentEpoch
+    | TargetAssignment
     | ModernGroupCurrentMemberAssignment
     | ModernGroupRegularExpression
-    | Tombstone
+    | ModernGroupTombstone
 )
 Records = tuple[ModernGroupRecord, ...]
 
@@ -160,7 +138,7 @@ Records = tuple[ModernGroupRecord, ...]
 def member_tombstones(group_id: GroupId, member_id: MemberId) -> Records:
     """Return the records that remove a member, in Kafka's order."""
     return tuple(
-        Tombstone(record_type, group_id, member_id)
+        ModernGroupTombstone(record_type, group_id, member_id)
         for record_type in (
             ModernGroupRecordType.CURRENT_MEMBER_ASSIGNMENT,
             ModernGroupRecordType.TARGET_ASSIGNMENT_MEMBER,

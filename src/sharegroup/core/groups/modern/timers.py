@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sharegroup.core.deadlines import Deadlines
-from sharegroup.core.groups.consumer.member import STATIC_LEAVE_EPOCH, ModernMember
-from sharegroup.core.groups.consumer.records import MemberState
+from sharegroup.core.groups.modern.member import STATIC_LEAVE_EPOCH, ModernMember
+from sharegroup.core.groups.modern.records import MemberState
 from sharegroup.ids import GroupId, MemberId
 
 
@@ -29,7 +29,7 @@ class Timer(StrEnum):
     """Fetch the assignment, after it has joined with the classic protocol."""
 
 
-class TimerKey(NamedTuple):
+class MemberTimerKey(NamedTuple):
     """The key of a timer."""
 
     group_id: GroupId
@@ -43,19 +43,19 @@ class MemberTimers:
     __slots__ = ("_deadlines",)
 
     def __init__(self) -> None:
-        self._deadlines = Deadlines[TimerKey]()
+        self._deadlines = Deadlines[MemberTimerKey]()
 
     def set(self, group_id: GroupId, member_id: MemberId, timer: Timer, due_ms: int) -> None:
         """Set a timer, in place of an earlier or later one."""
-        self._deadlines.set(TimerKey(group_id, member_id, timer), due_ms=due_ms)
+        self._deadlines.set(MemberTimerKey(group_id, member_id, timer), due_ms=due_ms)
 
     def has(self, group_id: GroupId, member_id: MemberId, timer: Timer) -> bool:
         """Whether the timer is set."""
-        return self._deadlines.has(TimerKey(group_id, member_id, timer))
+        return self._deadlines.has(MemberTimerKey(group_id, member_id, timer))
 
     def cancel(self, group_id: GroupId, member_id: MemberId, timer: Timer) -> None:
         """Cancel the timer, if it is set."""
-        self._deadlines.cancel(TimerKey(group_id, member_id, timer))
+        self._deadlines.cancel(MemberTimerKey(group_id, member_id, timer))
 
     def cancel_all(self, group_id: GroupId, member_id: MemberId) -> None:
         """Cancel the timers of a member that is removed."""
@@ -66,7 +66,7 @@ class MemberTimers:
         """Return when the first timer ends; None if none is set."""
         return self._deadlines.next_ms()
 
-    def passed(self, now_ms: int) -> tuple[TimerKey, ...]:
+    def passed(self, now_ms: int) -> tuple[MemberTimerKey, ...]:
         """Return the timers that have ended, sorted; they stay until they are cancelled."""
         return self._deadlines.passed(now_ms)
 

@@ -12,32 +12,25 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from uuid import UUID
 
-from kio.static.constants import EntityType
-
-from sharegroup.wire.codec.schema import StoredRecord
+from sharegroup.wire.codec.schema import StoredKey, StoredStruct, StoredValue
 from sharegroup.wire.internal_topics.coordinator_records import record_classes
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class OffsetCommitKey(StoredRecord):
+class OffsetCommitKey(StoredKey):
     """The key of a committed offset (type 1); a null value deletes the offset."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 1
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
     group: str = field(metadata={"kafka_type": "string"})
     topic: str = field(metadata={"kafka_type": "string"})
     partition: int = field(metadata={"kafka_type": "int32"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class OffsetCommitValue(StoredRecord):
+class OffsetCommitValue(StoredValue):
     """A committed offset, with the topic id that distinguishes topics of the same name."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 4
-    __flexible__: ClassVar[bool] = True
     offset: int = field(metadata={"kafka_type": "int64"})
     leader_epoch: int = field(metadata={"kafka_type": "int32"}, default=-1)
     metadata: str = field(metadata={"kafka_type": "string"})
@@ -46,10 +39,9 @@ class OffsetCommitValue(StoredRecord):
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ExpiringOffsetCommitValue(StoredRecord):
+class ExpiringOffsetCommitValue(StoredValue):
     """A committed offset whose retention the client set (OffsetCommit up to version 4)."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 1
     __flexible__: ClassVar[bool] = False
     offset: int = field(metadata={"kafka_type": "int64"})
@@ -59,21 +51,17 @@ class ExpiringOffsetCommitValue(StoredRecord):
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class GroupMetadataKey(StoredRecord):
+class GroupMetadataKey(StoredKey):
     """The key of a group (type 2); a null value deletes the group."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 2
-    __version__: ClassVar[int] = 0
-    __flexible__: ClassVar[bool] = False
     group: str = field(metadata={"kafka_type": "string"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class MemberMetadata(StoredRecord):
+class MemberMetadata(StoredStruct):
     """A member of the group."""
 
-    __type__: ClassVar[EntityType] = EntityType.nested
     __version__: ClassVar[int] = 3
     __flexible__: ClassVar[bool] = False
     member_id: str = field(metadata={"kafka_type": "string"})
@@ -87,10 +75,9 @@ class MemberMetadata(StoredRecord):
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class GroupMetadataValue(StoredRecord):
+class GroupMetadataValue(StoredValue):
     """A group's last generation."""
 
-    __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 3
     __flexible__: ClassVar[bool] = False
     protocol_type: str = field(metadata={"kafka_type": "string"})
@@ -101,7 +88,7 @@ class GroupMetadataValue(StoredRecord):
     members: tuple[MemberMetadata, ...]
 
 
-CONSUMER_GROUP_RECORDS = record_classes(
+CLASSIC_GROUP_RECORDS = record_classes(
     (OffsetCommitKey, OffsetCommitValue, ExpiringOffsetCommitValue),
     (GroupMetadataKey, GroupMetadataValue),
 )

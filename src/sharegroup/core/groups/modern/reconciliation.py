@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sharegroup.core.groups.consumer.member import NO_PARTITIONS, ModernMember
-from sharegroup.core.groups.consumer.records import AssignmentEpochs, MemberState
+from sharegroup.core.groups.modern.member import NO_PARTITIONS, ModernMember
+from sharegroup.core.groups.modern.records import AssignmentEpochs, MemberState
 from sharegroup.core.groups.share.assignor import Assignment, of_topics
 from sharegroup.errors import FencedMemberEpoch
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition

@@ -23,26 +23,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sharegroup.core.deadlines import Now
 from sharegroup.core.groups.classic.member import (
     UNKNOWN_MEMBER,
     Answers,
     Call,
-    ConsumerGroupLimits,
-    ConsumerGroupMember,
+    ClassicGroupLimits,
+    ClassicGroupMember,
+    ClassicTimerKey,
     Decision,
     JoinReply,
     JoinRequest,
     LeavingMember,
     NewMemberId,
-    Now,
     State,
     SyncReply,
     SyncRequest,
-    TimerKey,
     Timers,
 )
 from sharegroup.core.groups.classic.members import Members, Totals, check_same
-from sharegroup.core.groups.classic.records import ConsumerGroupRecord, GroupMetadata
+from sharegroup.core.groups.classic.records import ClassicGroupRecord, GroupMetadata
 from sharegroup.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -60,7 +60,7 @@ RETRY_MS_MIN = 1_000
 """Shortest time between two checks whether a static member has joined."""
 
 
-class ConsumerGroup:
+class ClassicGroup:
     """A consumer group of the classic protocol: its state, its generation and its members."""
 
     __slots__ = (
@@ -94,11 +94,11 @@ class ConsumerGroup:
         self._initial_left_ms: int | None = None  # None except in a first rebalance.
         self._joined_meanwhile = False
         self._timers = timers
-        self._records: list[ConsumerGroupRecord] = []
+        self._records: list[ClassicGroupRecord] = []
         self._answers = Answers()
 
     @classmethod
-    def load(cls, metadata: GroupMetadata, timers: Timers, totals: Totals) -> ConsumerGroup:
+    def load(cls, metadata: GroupMetadata, timers: Timers, totals: Totals) -> ClassicGroup:
         """Return the group that a record describes."""
         group = cls(metadata.group_id, timers, totals)
         group.was_recorded = True
@@ -116,7 +116,7 @@ class ConsumerGroup:
         self._records.clear()
         return decision
 
-    def start(self, now: Now, limits: ConsumerGroupLimits) -> None:
+    def start(self, now: Now, limits: ClassicGroupLimits) -> None:
         """Start a loaded group: begin all sessions, and rebalance if there are too many members."""
         for member in self.members:
             self._renew(member, now)
@@ -125,7 +125,7 @@ class ConsumerGroup:
         if len(self.members) > limits.members_max:
             self._prepare(now, limits)
 
-    def rebalance(self, now: Now, limits: ConsumerGroupLimits) -> None:
+    def rebalance(self, now: Now, limits: ClassicGroupLimits) -> None:
         """Begin a rebalance of a stable group."""
         self._prepare(now, limits)
 
@@ -137,7 +137,7 @@ class ConsumerGroup:
     def stop(self) -> None:
         """Remove all members and cancel all timers, because the group is deleted."""
         for member_id in (UNKNOWN_MEMBER, *self.members.clear()):
-            self._timers.cancel(TimerKey(self.group_id, member_id))
+            self._timers.cancel(ClassicTimerKey(self.group_id, member_id))
 
     @property
     def is_void(self) -> bool:
@@ -146,7 +146,7 @@ class ConsumerGroup:
 
     # Joining
 
-    def join(self, request: JoinRequest, call: Call, now: Now, limits: ConsumerGroupLimits) -> None:
+    def join(self, request: JoinRequest, call: Call, now: Now, limits: ClassicGroupLimits) -> None:
         """Handle a request to join; the answer may come much later."""
         self.members.check_protocols(request, protocol_type=self.protocol_type)
         self.members.check_metadata(request)
@@ -163,7 +163,7 @@ class ConsumerGroup:
             self._join_again(self.members[member_id], request, call, now, limits)
 
     def _refuse_for_size(
-        self, member_id: MemberId, call: Call, now: Now, limits: ConsumerGroupLimits
+        self, member_id: MemberId, call: Call, now: Now, limits: ClassicGroupLimits
     ) -> None:
         """Refuse a member for which there is no place, and remove it if it was a member before."""
         self._remove(member_id)
@@ -179,14 +179,14 @@ class ConsumerGroup:
             self._rebalance_or_complete(now, limits)
 
     def _join_new(
-        self, request: JoinRequest, call: Call, now: Now, limits: ConsumerGroupLimits
+        self, request: JoinRequest, call: Call, now: Now, limits: ClassicGroupLimits
     ) -> None:
         member_id = request.new_member_id
         if self.members.static(request.instance_id) is not None:
             self._replace_static(request, call, now, limits)
         elif request.instance_id is None and request.must_return:
             self.members.expect(member_id)
-            session = TimerKey(self.group_id, member_id)
+            session = ClassicTimerKey(self.group_id, member_id)
             self._timers.set(session, due_ms=now.ms + request.session_timeout_ms)
             self._answers.give(call, NewMemberId(member_id))
         else:
@@ -194,11 +194,11 @@ class ConsumerGroup:
 
     def _join_again(
         self,
-        member: ConsumerGroupMember,
+        member: ClassicGroupMember,
         request: JoinRequest,
         call: Call,
         now: Now,
-        limits: ConsumerGroupLimits,
+        limits: ClassicGroupLimits,
     ) -> None:
         """Handle a member that joins again: it changes the group, or it missed the last answer."""
         same = list(member.protocols.items()) == list(request.protocols.items())
@@ -220,9 +220,9 @@ class ConsumerGroup:
         member_id: MemberId,
         call: Call,
         now: Now,
-        limits: ConsumerGroupLimits,
+        limits: ClassicGroupLimits,
     ) -> None:
-        member = ConsumerGroupMember(
+        member = ClassicGroupMember(
             member_id,
             instance_id=request.instance_id,
             client_id=request.client_id,
@@ -236,12 +236,12 @@ class ConsumerGroup:
         self._answers.park_join(member, call)
         # It has no generation yet, so it cannot send heartbeats, and its connection may be lost
         # unnoticed.
-        session = TimerKey(self.group_id, member_id)
+        session = ClassicTimerKey(self.group_id, member_id)
         self._timers.set(session, due_ms=now.ms + NEW_MEMBER_JOIN_MS)
         self._rebalance_or_complete(now, limits)
 
     def _replace_static(
-        self, request: JoinRequest, call: Call, now: Now, limits: ConsumerGroupLimits
+        self, request: JoinRequest, call: Call, now: Now, limits: ClassicGroupLimits
     ) -> None:
         """Let a static member that returns under a new id keep its place; fence the old id.
 
@@ -267,7 +267,7 @@ class ConsumerGroup:
         self._record()
         self._answers.give(call, reply)
 
-    def _rename(self, request: JoinRequest) -> ConsumerGroupMember:
+    def _rename(self, request: JoinRequest) -> ClassicGroupMember:
         """Return the member under its new id; fence requests that wait under the old one."""
         old_id = self.members.static(request.instance_id)
         assert old_id is not None
@@ -275,7 +275,7 @@ class ConsumerGroup:
         member = self.members.rename(old_id, new_id)
         reason = f"instance {member.instance_id!r} has joined again as {new_id!r}"
         self._answers.end(member, FencedInstanceId(f"group {self.group_id!r}: {reason}"))
-        self._timers.cancel(TimerKey(self.group_id, old_id))
+        self._timers.cancel(ClassicTimerKey(self.group_id, old_id))
         if old_id in self._unsynced:
             self._unsynced.remove(old_id)
             self._unsynced.add(new_id)
@@ -283,7 +283,7 @@ class ConsumerGroup:
 
     # The two phases of a rebalance
 
-    def _rebalance_or_complete(self, now: Now, limits: ConsumerGroupLimits) -> None:
+    def _rebalance_or_complete(self, now: Now, limits: ClassicGroupLimits) -> None:
         """Begin a rebalance after a change, or complete the one under way if all have joined."""
         if self.state is not State.PREPARING_REBALANCE:
             self._prepare(now, limits)
@@ -291,7 +291,7 @@ class ConsumerGroup:
         elif self._initial_left_ms is None and self.members.all_joined():
             self._complete_join(now)
 
-    def _prepare(self, now: Now, limits: ConsumerGroupLimits) -> None:
+    def _prepare(self, now: Now, limits: ClassicGroupLimits) -> None:
         if self.state is State.COMPLETING_REBALANCE:
             error = RebalanceInProgress(f"group {self.group_id!r}: another rebalance has started")
             for member in self.members:
@@ -317,7 +317,7 @@ class ConsumerGroup:
         else:
             self._set_phase(now.ms + self.members.rebalance_timeout_ms())
 
-    def phase_ended(self, now: Now, limits: ConsumerGroupLimits) -> None:
+    def phase_ended(self, now: Now, limits: ClassicGroupLimits) -> None:
         """Handle the end of the time for joining or for syncing."""
         if self.state is State.PREPARING_REBALANCE:
             left_ms = self._initial_left_ms
@@ -339,7 +339,7 @@ class ConsumerGroup:
 
     def _complete_join(self, now: Now) -> None:
         """Make the members that joined the next generation; static members may be late."""
-        self._timers.cancel(TimerKey(self.group_id, UNKNOWN_MEMBER))
+        self._timers.cancel(ClassicTimerKey(self.group_id, UNKNOWN_MEMBER))
         for member in list(self.members):
             # A static member may be restarting: it keeps its place until its session ends
             # (KIP-345).
@@ -386,7 +386,7 @@ class ConsumerGroup:
             self.members.check_assignments(request)
         self._unsynced.discard(member.member_id)
         if not self._unsynced:
-            self._timers.cancel(TimerKey(self.group_id, UNKNOWN_MEMBER))
+            self._timers.cancel(ClassicTimerKey(self.group_id, UNKNOWN_MEMBER))
         # The group is stable before the others have synced: the leader's request has all
         # assignments.
         if self.state is State.STABLE:
@@ -420,7 +420,7 @@ class ConsumerGroup:
         return self.state is State.PREPARING_REBALANCE
 
     def leave(
-        self, leaving: tuple[LeavingMember, ...], now: Now, limits: ConsumerGroupLimits
+        self, leaving: tuple[LeavingMember, ...], now: Now, limits: ClassicGroupLimits
     ) -> list[KafkaError | None]:
         """Remove members; return the error of each, or None."""
         outcomes = [self._leave(identity) for identity in leaving]
@@ -442,7 +442,7 @@ class ConsumerGroup:
         self._remove(member_id)
         return None
 
-    def session_ended(self, member_id: MemberId, now: Now, limits: ConsumerGroupLimits) -> None:
+    def session_ended(self, member_id: MemberId, now: Now, limits: ClassicGroupLimits) -> None:
         """Remove a member, or a pending member id, whose session timeout has passed."""
         member = self.members.get(member_id)
         if member is not None and member.waits:
@@ -495,7 +495,7 @@ class ConsumerGroup:
                 f"group {self.group_id!r} is in generation {self.generation}, not {generation}"
             )
 
-    def _accepts(self, member_id: MemberId, limits: ConsumerGroupLimits) -> bool:
+    def _accepts(self, member_id: MemberId, limits: ClassicGroupLimits) -> bool:
         """Return whether there is room; during a rebalance, members that joined first have it."""
         member = self.members.get(member_id)
         if self.state is State.EMPTY:
@@ -516,20 +516,20 @@ class ConsumerGroup:
 
     def _remove(self, member_id: MemberId) -> None:
         """Remove a member or a pending member id; end its waiting requests."""
-        self._timers.cancel(TimerKey(self.group_id, member_id))
+        self._timers.cancel(ClassicTimerKey(self.group_id, member_id))
         member = self.members.remove(member_id)
         if member is not None:
             reason = f"group {self.group_id!r}: member {member_id!r} was removed; join again"
             self._answers.end(member, UnknownMemberId(reason))
 
-    def _renew(self, member: ConsumerGroupMember, now: Now) -> None:
-        session = TimerKey(self.group_id, member.member_id)
+    def _renew(self, member: ClassicGroupMember, now: Now) -> None:
+        session = ClassicTimerKey(self.group_id, member.member_id)
         self._timers.set(session, due_ms=now.ms + member.session_timeout_ms)
 
     def _set_phase(self, due_ms: int) -> None:
-        self._timers.set(TimerKey(self.group_id, UNKNOWN_MEMBER), due_ms=due_ms)
+        self._timers.set(ClassicTimerKey(self.group_id, UNKNOWN_MEMBER), due_ms=due_ms)
 
-    def _join_reply(self, member: ConsumerGroupMember) -> JoinReply:
+    def _join_reply(self, member: ClassicGroupMember) -> JoinReply:
         leader = self.members.leader
         assert leader is not None
         leads = leader == member.member_id
@@ -542,7 +542,7 @@ class ConsumerGroup:
             self.members.told(self.protocol) if leads else (),
         )
 
-    def _sync_reply(self, member: ConsumerGroupMember) -> SyncReply:
+    def _sync_reply(self, member: ClassicGroupMember) -> SyncReply:
         return SyncReply(self.protocol_type, self.protocol, member.assignment)
 
     def _record(self) -> None:

@@ -16,27 +16,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sharegroup.core.groups.consumer.assignors import ASSIGNORS, AssignedMember
-from sharegroup.core.groups.consumer.group import (
+from sharegroup.core.groups.modern.assignors import ASSIGNORS, AssignedMember
+from sharegroup.core.groups.modern.group import (
     ModernGroup,
     metadata_hash,
     subscribed_names,
     topic_ids,
 )
-from sharegroup.core.groups.consumer.member import ModernMember
-from sharegroup.core.groups.consumer.reconciliation import Goal, reconciled
-from sharegroup.core.groups.consumer.records import (
-    ModernGroupMetadata,
+from sharegroup.core.groups.modern.member import ModernMember
+from sharegroup.core.groups.modern.reconciliation import Goal, reconciled
+from sharegroup.core.groups.modern.records import (
     ModernGroupRecord,
     ModernGroupRecordType,
     ModernGroupRegularExpression,
-    ModernGroupTargetAssignmentMember,
-    ModernGroupTargetAssignmentMetadata,
+    ModernGroupTombstone,
     Records,
-    Tombstone,
 )
-from sharegroup.core.groups.consumer.sizes import DEFAULT_SIZE_LIMITS, ModernGroupSizeLimits
+from sharegroup.core.groups.modern.sizes import DEFAULT_SIZE_LIMITS, ModernGroupSizeLimits
 from sharegroup.core.groups.share.assignor import NOTHING, Assignment, of_topics
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.core.groups.share.share_group import Topics
 from sharegroup.ids import MemberId, TopicId, TopicName
 from sharegroup.steps import Steps, run_to_end
@@ -148,12 +146,12 @@ def advance_steps(
         # Another topic version may concern topics of other groups only; the hash tells.
         if must_rise or digest != group.metadata_hash:
             plan.epoch += 1
-            plan.records.append(ModernGroupMetadata(group.group_id, plan.epoch, digest))
+            plan.records.append(GroupEpoch(group.group_id, plan.epoch, digest))
             # Kafka before 4.1 stored the topics themselves. It, too, deletes that record when it
             # meets one.
             if group.has_partition_metadata:
                 plan.records.append(
-                    Tombstone(ModernGroupRecordType.PARTITION_METADATA, group.group_id)
+                    ModernGroupTombstone(ModernGroupRecordType.PARTITION_METADATA, group.group_id)
                 )
     if plan.assignment_epoch < plan.epoch:
         yield
@@ -216,7 +214,9 @@ def _refresh_patterns(
     # and its topics assigned, for as long as the group exists.
     if old and old != new and group.regex_member_count(old) == 1 and old in plan.regexes:
         plan.records.append(
-            Tombstone(ModernGroupRecordType.REGULAR_EXPRESSION, group.group_id, pattern=old)
+            ModernGroupTombstone(
+                ModernGroupRecordType.REGULAR_EXPRESSION, group.group_id, pattern=old
+            )
         )
         del plan.regexes[old]
     changed = False
@@ -305,12 +305,12 @@ def _assign(
     yield
     assigned = ASSIGNORS[assignor_name(group, limits, change)](members, counts)
     plan.records += (
-        ModernGroupTargetAssignmentMember(group.group_id, member_id, partitions)
+        TargetAssignment(group.group_id, member_id, partitions)
         for member_id, partitions in assigned.items()
         # A record for each member would write the whole assignment at each join.
         if group.target.get(member_id) != partitions
     )
-    plan.records.append(ModernGroupTargetAssignmentMetadata(group.group_id, plan.epoch, wall_ms))
+    plan.records.append(TargetAssignmentEpoch(group.group_id, plan.epoch, wall_ms))
     plan.assignment_epoch = plan.epoch
     plan.target = assigned[change.member.member_id]
 
