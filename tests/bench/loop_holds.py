@@ -214,7 +214,7 @@ def _prepare(broker: Broker) -> None:
     """Import now what the first request of its kind would have to wait for."""
     for key, api in APIS.items():
         run_to_end(prepare_steps(broker.running.parts.prepared, handler_of, key, api.newest))
-    assert broker.running.parts.consumer_group_coordinator is not None
+    assert broker.running.parts.classic_group_coordinator is not None
 
 
 async def _joined(broker: Broker, turns: Turns) -> ShareMember:

@@ -62,7 +62,7 @@ def test_topic_is_deleted_although_tombstones_of_its_offsets_were_lost(
         disk.failing = None
         await broker.stop()
         broker = await Broker.start(disk, clock=broker.clock, **INTERNAL)
-        coordinator = broker.running.parts.consumer_group_coordinator
+        coordinator = broker.running.parts.classic_group_coordinator
         assert not coordinator.offsets(GroupId("g"))
         await broker.stop()
 

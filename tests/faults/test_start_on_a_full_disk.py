@@ -42,7 +42,7 @@ def test_offsets_behind_the_end_of_a_log_are_cut_later(caplog: pytest.LogCapture
         await commit_all(broker, "h", TOPIC, 1, 5)
         broker = await restarted(broker, disk)
         assert "offsets_not_cut" in caplog.text
-        coordinator = broker.running.parts.consumer_group_coordinator
+        coordinator = broker.running.parts.classic_group_coordinator
         with pytest.raises(NotCoordinator):
             coordinator.offsets(GROUP)
 

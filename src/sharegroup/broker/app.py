@@ -122,7 +122,7 @@ class Running(NamedTuple):
         parts = self.parts
         for on_demand in (
             parts.modern_groups.coordinator,
-            parts.consumer_groups,
+            parts.classic_groups,
             parts.share,
             parts.transactions,
         ):
@@ -316,7 +316,7 @@ def _load_state(parts: Parts) -> None:
     parts.groups.load()
     if parts.share.existing is not None:
         parts.share.existing.groups.start()
-    for groups in (parts.modern_groups.coordinator, parts.consumer_groups):
+    for groups in (parts.modern_groups.coordinator, parts.classic_groups):
         if groups.existing is not None:
             groups.existing.agree()
     if _has_logs(parts, TRANSACTION_STATE):
@@ -469,8 +469,8 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.waiting.give_up(OfConnection(connection_id))
     if parts.fetch_sessions_on_demand.existing is not None:
         parts.fetch_sessions_on_demand.existing.release_connection(connection_id)
-    if parts.consumer_groups.existing is not None:
-        parts.consumer_groups.existing.connection_closed(connection_id)
+    if parts.classic_groups.existing is not None:
+        parts.classic_groups.existing.connection_closed(connection_id)
     if parts.share.existing is None:
         return
     # Imported with the parts that it uses (`share_parts`).

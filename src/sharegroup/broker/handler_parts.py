@@ -53,9 +53,9 @@ class HasConfig(Protocol):
     config: LiveConfig
 
 
-class HasConsumerGroups(Protocol):
+class HasClassicGroups(Protocol):
     @property
-    def consumer_group_coordinator(self) -> ClassicGroupCoordinator: ...
+    def classic_group_coordinator(self) -> ClassicGroupCoordinator: ...
 
 
 class HasFeatures(Protocol):

@@ -99,7 +99,7 @@ class Parts:
     share: OnDemand[ShareParts] = field(init=False)
     modern_groups: ModernGroups = field(init=False)
     """The consumer groups of KIP-848."""
-    consumer_groups: OnDemand[ClassicGroupCoordinator] = field(init=False)
+    classic_groups: OnDemand[ClassicGroupCoordinator] = field(init=False)
     transactions: OnDemand[TransactionCoordinator] = field(init=False)
     markers: OnDemand[TransactionMarkers] = field(init=False)
     fetch_sessions_on_demand: OnDemand[FetchSessions] = field(init=False)
@@ -121,8 +121,8 @@ class Parts:
         # group without members, and the type that is found first counts.
         modern = OnDemand(self._make_modern_groups)
         self.modern_groups = ModernGroups(register(self.groups, GroupType.CONSUMER, modern))
-        classic = OnDemand(self._make_consumer_groups, lambda made: made.agree())
-        self.consumer_groups = register(
+        classic = OnDemand(self._make_classic_groups, lambda made: made.agree())
+        self.classic_groups = register(
             self.groups, GroupType.CLASSIC, classic, takes_transactions=True
         )
         self.transactions = OnDemand(self._make_transactions, lambda made: made.load())
@@ -144,10 +144,10 @@ class Parts:
             self.expiry_clock,
             config=self.config,
             settings=self.group_settings,
-            classic=self.consumer_groups,
+            classic=self.classic_groups,
         )
 
-    def _make_consumer_groups(self) -> ClassicGroupCoordinator:
+    def _make_classic_groups(self) -> ClassicGroupCoordinator:
         # Imported at first use.
         from sharegroup.broker.groups.classic_group_coordinator import ClassicGroupCoordinator
 
@@ -159,7 +159,7 @@ class Parts:
         # Imported at first use.
         from sharegroup.broker.transactions.transaction_markers import TransactionMarkers
 
-        return TransactionMarkers(self.topics, self.expiry_clock, self.consumer_groups)
+        return TransactionMarkers(self.topics, self.expiry_clock, self.classic_groups)
 
     def _make_transactions(self) -> TransactionCoordinator:
         # Imported at first use.
@@ -212,7 +212,7 @@ class Parts:
         modern_groups = self.modern_groups.coordinator.existing
         totals: tuple[SharedTotal[Any], ...] = (
             *self.share_group_coordinator.shared_totals,
-            *self.consumer_group_coordinator.shared_totals,
+            *self.classic_group_coordinator.shared_totals,
             *(() if modern_groups is None else modern_groups.shared_totals),
             *(() if transactions is None else (transactions.transactions.memory,)),
             catalog.partitions,
@@ -274,9 +274,9 @@ class Parts:
         return self.config.server.share_state_apis or self.authorizer is not None
 
     @property
-    def consumer_group_coordinator(self) -> ClassicGroupCoordinator:
+    def classic_group_coordinator(self) -> ClassicGroupCoordinator:
         """The coordinator of classic groups, which keeps the offsets of all consumer groups."""
-        return self.consumer_groups()
+        return self.classic_groups()
 
     @property
     def modern_group_coordinator(self) -> ModernGroupCoordinator:

@@ -157,7 +157,7 @@ def test_offsets_that_were_deleted_before_a_refused_piece_have_no_error() -> Non
         assert answer.error_code == NONE
         outcomes = Counter(partition.error_code for partition in answer.topics[0].partitions)
         assert outcomes == {NONE: 128, REFUSED: PARTITIONS - 128}
-        coordinator = broker.running.parts.consumer_group_coordinator
+        coordinator = broker.running.parts.classic_group_coordinator
         assert sorted(coordinator.offsets(GroupId("g"))["orders"]) == list(range(128, PARTITIONS))
 
     run(scenario)

@@ -183,7 +183,7 @@ def test_offsets_that_take_more_memory_than_is_allowed_are_refused() -> None:
         assert await group.commit(7) == NONE
         assert await group.commit(7, partition=1, note="x" * 200) == OFFSETS_TOO_LARGE
         assert await group.commit(8) == NONE
-        assert broker.running.parts.consumer_group_coordinator.offsets_bytes < 2_000
+        assert broker.running.parts.classic_group_coordinator.offsets_bytes < 2_000
 
     with_broker(scenario, sharegroup_committed_offsets_bytes_max="4400")
 
@@ -232,7 +232,7 @@ class TestConnections:
             waiting = second.join()
             await asyncio.sleep(0)
             again = first.join()
-            coordinator = broker.running.parts.consumer_group_coordinator
+            coordinator = broker.running.parts.classic_group_coordinator
             coordinator.connection_closed(2)
             answer = await soon(again)
             assert [member.member_id for member in answer.members] == [first.member_id]
@@ -249,7 +249,7 @@ class TestConnections:
             second.member_id = (await soon(second.join())).member_id
             lost, joining = first.join(), second.join()
             await asyncio.sleep(0)
-            broker.running.parts.consumer_group_coordinator.connection_closed(1)
+            broker.running.parts.classic_group_coordinator.connection_closed(1)
             first.connection_id = 3
             answer = await soon(first.join())
             assert (answer.leader, answer.generation_id) == (first.member_id, 2)
@@ -263,7 +263,7 @@ class TestConnections:
             member = RawMember(broker, "g")
             waiting = member.join(3)
             await asyncio.sleep(0)
-            broker.running.parts.consumer_group_coordinator.connection_closed(1)
+            broker.running.parts.classic_group_coordinator.connection_closed(1)
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             assert int((await member.describe()).error_code) == GROUP_NOT_FOUND
@@ -408,7 +408,7 @@ def test_expired_offsets_are_removed_from_every_group() -> None:
         for number in range(250):
             await RawMember(broker, f"g{number}").commit(7)
         broker.clock.advance(61)
-        assert broker.running.parts.consumer_group_coordinator.list_groups() == ()
+        assert broker.running.parts.classic_group_coordinator.list_groups() == ()
 
     with_broker(
         scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="60500"

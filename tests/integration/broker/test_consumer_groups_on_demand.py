@@ -26,8 +26,8 @@ async def main():
     assert "sharegroup.broker.groups.classic_group_coordinator" not in sys.modules, "no use"
     async with broker() as b:
         parts = b.running.parts
-        assert parts.consumer_group_coordinator is parts.consumer_groups()
-        assert parts.consumer_group_coordinator.list_groups() == ()
+        assert parts.classic_group_coordinator is parts.classic_groups()
+        assert parts.classic_group_coordinator.list_groups() == ()
     print("made once")
 
 asyncio.run(main())

@@ -229,7 +229,7 @@ def test_a_late_commit_for_a_former_topic_is_not_an_offset_of_the_new_one() -> N
         committed = OffsetAndMetadata(7, -1, "", broker.clock.wall_ms(), None, TopicId(former))
         late = OffsetCommit(GroupId(GROUP), TopicName("orders"), 0, committed)
         committer = Committer(GroupId(GROUP), MemberId(""), None, -1, None)
-        coordinator = broker.running.parts.consumer_group_coordinator
+        coordinator = broker.running.parts.classic_group_coordinator
         await coordinator.commit(committer, (late,), api_version=10)
         assert await fetch(broker, new) == [(NONE, -1)]
         assert await RawMember(broker, GROUP).every_offset(10) == []

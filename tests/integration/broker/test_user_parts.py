@@ -305,7 +305,7 @@ def test_classic_group_belongs_to_the_user_who_joins_it_first(tmp_path: Path) ->
             protocols=(protocol,),
         )
         assert int((await broker.ask(request, peer=alice)).error_code) == NONE
-        groups, _, members = broker.running.parts.consumer_group_coordinator.shared_totals
+        groups, _, members = broker.running.parts.classic_group_coordinator.shared_totals
         assert (groups.held_by(alice.principal), members.owner(GroupId("g"))) == (
             1,
             alice.principal,

@@ -61,7 +61,7 @@ def test_refusal_of_a_wide_request_is_made_in_slices(tmp_path: Path) -> None:
 
 def test_members_of_a_wide_request_leave_in_slices(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        leave = broker.running.parts.consumer_group_coordinator.leave
+        leave = broker.running.parts.classic_group_coordinator.leave
         members = tuple(leave_group.MemberIdentity(member_id=name) for name in names("member"))
         request = leave_group.LeaveGroupRequest(group_id="g", members=members)
         with (
@@ -169,7 +169,7 @@ def test_records_of_many_partitions_are_deleted_in_slices(tmp_path: Path) -> Non
 
 def test_many_offsets_of_a_consumer_group_are_deleted_in_pieces(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        coordinator = broker.running.parts.consumer_group_coordinator
+        coordinator = broker.running.parts.classic_group_coordinator
         await broker.ask(commit_request(*range(PARTITIONS), offset=5))
         indexes = (*range(PARTITIONS - 1), *range(PARTITIONS, PARTITIONS + ELEMENTS))
         partitions = tuple(

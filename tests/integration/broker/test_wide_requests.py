@@ -185,7 +185,7 @@ def test_wide_produce_ends_with_its_connection(tmp_path: Path) -> None:
 
 def test_wide_commit_is_written_in_pieces_and_in_order(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        coordinator = broker.running.parts.consumer_group_coordinator
+        coordinator = broker.running.parts.classic_group_coordinator
         wide = send(broker, commit_request(*range(PARTITIONS + 1), offset=7))
         behind = send(broker, commit_request(0, offset=8))
         assert isinstance(wide, asyncio.Future)

@@ -347,7 +347,7 @@ class Metrics:
     def _coordinators(self) -> Iterator[Sample]:
         shares = Counter(group.state for group in self._parts.share_group_coordinator.list_groups())
         classic = Counter(
-            str(group.state) for group in self._parts.consumer_group_coordinator.list_groups()
+            str(group.state) for group in self._parts.classic_group_coordinator.list_groups()
         )
         yield names.GROUPS, ("share",), shares.total()
         modern = Counter(str(group.state) for group in self._parts.modern_groups.list_groups())
@@ -364,7 +364,7 @@ class Metrics:
             yield names.CONSUMER_GROUP_STATES, (state,), count
         share_groups = self._parts.share_group_coordinator
         yield names.SHARE_GROUP_BYTES, (), share_groups.size_bytes
-        offsets_bytes = self._parts.consumer_group_coordinator.offsets_bytes
+        offsets_bytes = self._parts.classic_group_coordinator.offsets_bytes
         yield names.COMMITTED_OFFSETS_BYTES, (), offsets_bytes
         settings_bytes = self._parts.topics.catalog.group_settings_bytes
         yield names.GROUP_SETTINGS_BYTES, (), settings_bytes

@@ -47,7 +47,7 @@ MODULES_OF_PARTS: dict[bytes, tuple[str, ...]] = {
     b"share_group_coordinator": _SHARE,
     b"share_partitions": _SHARE,
     b"share_sessions": _SHARE,
-    b"consumer_group_coordinator": _CLASSIC,
+    b"classic_group_coordinator": _CLASSIC,
     b"modern_group_coordinator": _MODERN,
 }
 """By the name of a part in `parts.Parts`: the modules that its first use imports."""

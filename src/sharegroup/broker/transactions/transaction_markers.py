@@ -35,14 +35,14 @@ MARKERS_AT_ONCE = 64
 class TransactionMarkers:
     """Appends markers to logs."""
 
-    __slots__ = ("_clock", "_consumer_groups", "_topics", "written")
+    __slots__ = ("_classic_groups", "_clock", "_topics", "written")
 
     def __init__(
-        self, topics: Topics, clock: Clock, consumer_groups: Callable[[], ClassicGroupCoordinator]
+        self, topics: Topics, clock: Clock, classic_groups: Callable[[], ClassicGroupCoordinator]
     ) -> None:
         self._topics = topics
         self._clock = clock
-        self._consumer_groups = consumer_groups
+        self._classic_groups = classic_groups
         self.written = 0
         """The number of markers that were appended."""
 
@@ -56,7 +56,7 @@ class TransactionMarkers:
         if topic.name == CONSUMER_OFFSETS:
             # By their coordinator: the offsets of the transaction become valid in memory with the
             # marker.
-            ticket = self._consumer_groups().end_transaction(partition.partition, marker)
+            ticket = self._classic_groups().end_transaction(partition.partition, marker)
         else:
             now_ms = self._clock.wall_ms()
             batch = marker.encoded(timestamp_ms=now_ms)

@@ -29,7 +29,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.handler_parts import (
-    HasConsumerGroups,
+    HasClassicGroups,
     HasGroups,
     HasModernCoordinator,
     HasModernGroups,
@@ -61,7 +61,7 @@ NO_GENERATION = i32(-1)
 
 
 class ClassicGroupsParts(
-    HasConsumerGroups, HasGroups, HasModernCoordinator, HasModernGroups, HasSlices, Protocol
+    HasClassicGroups, HasGroups, HasModernCoordinator, HasModernGroups, HasSlices, Protocol
 ):
     """What these requests touch of the broker."""
 
@@ -83,7 +83,7 @@ def join_group(
     protocols: Protocols = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, bytes(protocol.metadata))
-    join = parts.consumer_group_coordinator.join
+    join = parts.classic_group_coordinator.join
     # The group decides, not the request: classic members join groups of KIP-848 during a migration.
     if parts.modern_groups.has(GroupId(request.group_id)):
         join = parts.modern_group_coordinator.join
@@ -180,7 +180,7 @@ def sync_group(
     )
     if parts.modern_groups.has(sync.group_id):
         return Later(_synced(parts.modern_group_coordinator.sync(sync)))
-    return Later(_synced(parts.consumer_group_coordinator.sync(sync, context.connection_id)))
+    return Later(_synced(parts.classic_group_coordinator.sync(sync, context.connection_id)))
 
 
 async def _synced(pending: Awaitable[SyncReply]) -> SyncGroupResponse:
@@ -199,7 +199,7 @@ def heartbeat(
 ) -> HeartbeatResponse:
     """Heartbeat (12): keeps a member in its consumer group and tells it about a rebalance."""
     group_id = GroupId(request.group_id)
-    heartbeat = parts.consumer_group_coordinator.heartbeat
+    heartbeat = parts.classic_group_coordinator.heartbeat
     if parts.modern_groups.has(group_id):
         heartbeat = parts.modern_group_coordinator.heartbeat_classic
     heartbeat(
@@ -251,7 +251,7 @@ def _leave(
     # classic one (KIP-848).
     if parts.modern_groups.has(group_id):
         return parts.modern_group_coordinator.leave_classic(group_id, leaving)
-    return parts.consumer_group_coordinator.leave(group_id, leaving)
+    return parts.classic_group_coordinator.leave(group_id, leaving)
 
 
 def upgrade_leave_group(request: Any, newest: type[LeaveGroupRequest]) -> LeaveGroupRequest:
@@ -337,9 +337,9 @@ def _members_of(parts: ClassicGroupsParts, group_id: GroupId) -> list[tuple[Memb
     if parts.modern_groups.has(group_id):
         modern = parts.modern_group_coordinator.describe(group_id).members
         return [(described.member.member_id, described.member.instance_id) for described in modern]
-    if not parts.consumer_group_coordinator.has(group_id):
+    if not parts.classic_group_coordinator.has(group_id):
         return []
-    members = parts.consumer_group_coordinator.describe(group_id).members
+    members = parts.classic_group_coordinator.describe(group_id).members
     return [(member.member_id, member.instance_id) for member in members]
 
 

@@ -34,7 +34,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.handler_parts import (
-    HasConsumerGroups,
+    HasClassicGroups,
     HasGroups,
     HasModernCoordinator,
     HasModernGroups,
@@ -60,7 +60,7 @@ NOT_FOUND_VERSION = 6
 
 
 class GroupsParts(
-    HasConsumerGroups,
+    HasClassicGroups,
     HasGroups,
     HasModernCoordinator,
     HasModernGroups,
@@ -97,7 +97,7 @@ def _group(
     parts: GroupsParts, context: RequestContext, group_id: WireGroupId
 ) -> Steps[DescribedGroup]:
     try:
-        group = parts.consumer_group_coordinator.describe(GroupId(group_id))
+        group = parts.classic_group_coordinator.describe(GroupId(group_id))
     except GroupIdNotFound as error:
         has_error = context.api_version >= NOT_FOUND_VERSION
         return _failed(group_id, error if has_error else None)
@@ -172,7 +172,7 @@ def _groups(parts: GroupsParts) -> Iterator[ListedGroup]:
             group_state=share.state,
             group_type=GroupType.SHARE,
         )
-    for consumer in parts.consumer_group_coordinator.list_groups():
+    for consumer in parts.classic_group_coordinator.list_groups():
         yield ListedGroup(
             group_id=WireGroupId(consumer.group_id),
             protocol_type=consumer.protocol_type,
@@ -224,7 +224,7 @@ def _delete(parts: GroupsParts, group_id: GroupId) -> Awaitable[None]:
             return parts.share_group_coordinator.delete(group_id)
         case GroupType.CONSUMER:
             return parts.modern_group_coordinator.delete(group_id)
-    return parts.consumer_group_coordinator.delete(group_id)
+    return parts.classic_group_coordinator.delete(group_id)
 
 
 SERVED = {

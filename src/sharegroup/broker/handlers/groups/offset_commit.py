@@ -26,9 +26,9 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.handler_parts import (
+    HasClassicGroups,
     HasClock,
     HasConfig,
-    HasConsumerGroups,
     HasSlices,
     HasTopics,
 )
@@ -77,7 +77,7 @@ Piece = tuple[list[tuple[int, int]], Awaitable[None] | KafkaError | None]
 """The places of offsets in the request, and the write of them, or the error that prevented it."""
 
 
-class OffsetCommitParts(HasClock, HasConfig, HasConsumerGroups, HasSlices, HasTopics, Protocol):
+class OffsetCommitParts(HasClock, HasConfig, HasClassicGroups, HasSlices, HasTopics, Protocol):
     """What these requests touch of the broker."""
 
 
@@ -126,7 +126,7 @@ def _commit(
         context.limited_user,
     )
     try:
-        return parts.consumer_group_coordinator.commit(
+        return parts.classic_group_coordinator.commit(
             committer, tuple(offsets), api_version=context.api_version
         )
     except GroupIdNotFound as error:

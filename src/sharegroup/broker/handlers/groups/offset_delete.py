@@ -27,7 +27,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasConsumerGroups, HasSlices, HasTopics
+from sharegroup.broker.handler_parts import HasClassicGroups, HasSlices, HasTopics
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.steps import Steps, of_each, paced
@@ -41,7 +41,7 @@ Piece = tuple[Partitions, Awaitable[dict[TopicName, KafkaError]] | KafkaError]
 """Partitions of a request, and the deletion of their offsets, or the error that prevented it."""
 
 
-class OffsetDeleteParts(HasConsumerGroups, HasSlices, HasTopics, Protocol):
+class OffsetDeleteParts(HasClassicGroups, HasSlices, HasTopics, Protocol):
     """What these requests touch of the broker."""
 
 
@@ -60,7 +60,7 @@ def handle(
     parts: OffsetDeleteParts, context: RequestContext, request: OffsetDeleteRequest
 ) -> Steps[Later[OffsetDeleteResponse]]:
     """Delete offsets in pieces, each of which is written on its own and may fail."""
-    coordinator, group_id = parts.consumer_group_coordinator, GroupId(request.group_id)
+    coordinator, group_id = parts.classic_group_coordinator, GroupId(request.group_id)
     read = Permission(context.rights, required.READ_TOPICS)
     named = (
         (topic.name, partition)

@@ -28,7 +28,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
 )
 from sharegroup.broker.handler_parts import (
-    HasConsumerGroups,
+    HasClassicGroups,
     HasModernCoordinator,
     HasModernGroups,
     HasSlices,
@@ -54,7 +54,7 @@ TOPIC_ID_VERSION = 10
 
 
 class OffsetFetchParts(
-    HasConsumerGroups, HasModernCoordinator, HasModernGroups, HasSlices, HasTopics, Protocol
+    HasClassicGroups, HasModernCoordinator, HasModernGroups, HasSlices, HasTopics, Protocol
 ):
     """What these requests touch of the broker."""
 
@@ -118,7 +118,7 @@ class _CommittedOffsets:
         self._version: int = request.__version__
 
     async def response(self) -> OffsetFetchResponse:
-        coordinator, slices = self._parts.consumer_group_coordinator, self._parts.slices
+        coordinator, slices = self._parts.classic_group_coordinator, self._parts.slices
         answers = slices.run(self._read, self._connection_id)
         groups = []
         for selection, group in await answers if isinstance(answers, asyncio.Future) else answers:
@@ -149,7 +149,7 @@ class _CommittedOffsets:
                 self._parts.modern_group_coordinator.check_fetch(
                     selection.group_id, selection.member_id, selection.member_epoch
                 )
-            committed = self._parts.consumer_group_coordinator.offsets(selection.group_id)
+            committed = self._parts.classic_group_coordinator.offsets(selection.group_id)
         except KafkaError as error:
             return (yield from _refused(self._request, selection, error))
         if selection.topics is None:
@@ -165,7 +165,7 @@ class _CommittedOffsets:
     def _with_unstable(self, group_id: GroupId, row: TopicOffsets) -> TopicOffsets:
         if row.error is not None:
             return row  # A refusal does not tell of open transactions.
-        catalog, coordinator = self._parts.topics.catalog, self._parts.consumer_group_coordinator
+        catalog, coordinator = self._parts.topics.catalog, self._parts.classic_group_coordinator
         if isinstance(row.topic, UUID):
             topic = catalog.by_id(TopicId(row.topic))
             if topic is None:

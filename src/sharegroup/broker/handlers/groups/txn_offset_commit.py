@@ -107,7 +107,7 @@ async def _write(
     plan: OffsetPlan,
 ) -> None:
     """Write the offsets in pieces; each is checked, because the transaction may end meanwhile."""
-    transactions, groups = parts.transaction_coordinator, parts.consumer_group_coordinator
+    transactions, groups = parts.transaction_coordinator, parts.classic_group_coordinator
     producer = _producer(request)
     partitions = (transactions.partition_of_group(GroupId(request.group_id)),)
     committer = Committer(
