@@ -58,12 +58,12 @@ MEMBER_ID_VERSION = 1
 """The first version in which the client chooses the member id (KIP-1082)."""
 
 
-class ConsumerGroupsParts(HasConfig, HasModernCoordinator, HasSlices, HasTopics, Protocol):
+class ModernGroupsParts(HasConfig, HasModernCoordinator, HasSlices, HasTopics, Protocol):
     """What these requests touch of the broker."""
 
 
 def consumer_group_heartbeat(
-    parts: ConsumerGroupsParts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    parts: ModernGroupsParts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Later[ConsumerGroupHeartbeatResponse]:
     """ConsumerGroupHeartbeat (68): keeps a member in its group, returns its assignment."""
     check_enabled(parts.config)
@@ -166,7 +166,7 @@ CONSUMER_MEMBER = i8(1)
 
 
 def consumer_group_describe(
-    parts: ConsumerGroupsParts, context: RequestContext, request: ConsumerGroupDescribeRequest
+    parts: ModernGroupsParts, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Steps[ConsumerGroupDescribeResponse]:
     """ConsumerGroupDescribe (69): describes consumer groups of KIP-848 and their members."""
     groups = yield from described_groups(
@@ -180,7 +180,7 @@ def consumer_group_describe(
 
 
 def _group(
-    parts: ConsumerGroupsParts, group_id: WireGroupId, operations: i32
+    parts: ModernGroupsParts, group_id: WireGroupId, operations: i32
 ) -> Steps[DescribedGroup]:
     try:
         if not group_id:
