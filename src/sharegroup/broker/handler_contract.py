@@ -4,7 +4,7 @@ A handler is the module that serves one API.  At its foot an `ApiHandler` names 
 the permissions that its requests need:
 
     ``handle(parts, context, request)``   answers a request; the annotation of ``parts`` says
-                                          which parts of the broker it touches (`handler_parts`)
+                                          which parts of the broker it touches (`handlers.parts`)
     ``refuse(request, error)``            returns the response if the request failed as a whole;
                                           most modules leave that to `wire.codec.refusals`
 

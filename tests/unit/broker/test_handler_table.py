@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from sharegroup.broker import handler_parts
+from sharegroup.broker.handlers import parts as handler_parts
 from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.wire.codec.apis import APIS, Api, request_class, response_class
 

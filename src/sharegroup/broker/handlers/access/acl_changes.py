@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from sharegroup.broker.access.authorizer import Authorizer
 from sharegroup.broker.cluster.acl_entries import check_texts
 from sharegroup.broker.cluster.catalog_part import Event
-from sharegroup.broker.handler_parts import HasAuthorizer, HasConfig, HasSlices, HasTopics
+from sharegroup.broker.handlers.parts import HasAuthorizer, HasConfig, HasSlices, HasTopics
 from sharegroup.core.security.acls import Acl, AclFilter, find, may_match
 from sharegroup.errors import (
     InvalidRequest,

@@ -32,9 +32,9 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasFeatures
 from sharegroup.broker.handlers.access import acl_changes
 from sharegroup.broker.handlers.access.acl_changes import AclChangesParts
+from sharegroup.broker.handlers.parts import HasFeatures
 from sharegroup.core.security.acls import Acl, AclFilter, ResourcePattern, find
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType

@@ -44,7 +44,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasConfig, HasTopics
+from sharegroup.broker.handlers.parts import HasConfig, HasTopics
 from sharegroup.core.security.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,

@@ -10,7 +10,7 @@ from kio.static.primitive import i16, i64
 
 from sharegroup.broker.cluster.features import FEATURES
 from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, RequestContext, error_code
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasClientTelemetry,
     HasConfig,
     HasFeatures,

@@ -21,7 +21,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasFeatures, HasGroupSettings, HasNode, HasTopics
+from sharegroup.broker.handlers.parts import HasFeatures, HasGroupSettings, HasNode, HasTopics
 from sharegroup.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from sharegroup.protocol_enums import UpgradeType
 from sharegroup.wire.codec.apis import response_module

@@ -42,7 +42,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasClock, HasConfig, HasListener, HasNode, HasTopics
+from sharegroup.broker.handlers.parts import HasClock, HasConfig, HasListener, HasNode, HasTopics
 from sharegroup.errors import (
     BrokerIdNotRegistered,
     ControllerIdNotRegistered,

@@ -19,7 +19,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     milliseconds,
 )
-from sharegroup.broker.handler_parts import HasClientTelemetry, HasConfig, HasSlices
+from sharegroup.broker.handlers.parts import HasClientTelemetry, HasConfig, HasSlices
 from sharegroup.core.client_telemetry.client_instances import COMPRESSION_TYPES, Push
 
 

@@ -27,7 +27,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasNode, HasShareStateSwitch
+from sharegroup.broker.handlers.parts import HasNode, HasShareStateSwitch
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.steps import Steps, paced
 from sharegroup.wire.codec.convert import downgrade, upgrade

@@ -33,7 +33,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasClassicGroups,
     HasGroups,
     HasModernCoordinator,

@@ -41,7 +41,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.handler_parts import HasConfig, HasModernCoordinator, HasSlices, HasTopics
+from sharegroup.broker.handlers.parts import HasConfig, HasModernCoordinator, HasSlices, HasTopics
 from sharegroup.broker.load.slices import Slices
 from sharegroup.core.groups.classic.member import LABEL_CHARACTERS_MAX
 from sharegroup.core.groups.modern.heartbeat import ModernHeartbeat

@@ -25,7 +25,7 @@ from sharegroup.broker.handler_contract import (
     count_ms,
     error_code,
 )
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasClassicGroups,
     HasClock,
     HasConfig,

@@ -27,7 +27,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasClassicGroups, HasSlices, HasTopics
+from sharegroup.broker.handlers.parts import HasClassicGroups, HasSlices, HasTopics
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId, TopicName
 from sharegroup.steps import Steps, of_each, paced

@@ -27,7 +27,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasClassicGroups,
     HasModernCoordinator,
     HasModernGroups,

@@ -15,7 +15,6 @@ from sharegroup.broker.handler_contract import (
     Later,
     RequestContext,
 )
-from sharegroup.broker.handler_parts import HasGroups, HasTransactions
 from sharegroup.broker.handlers.groups.offset_commit import (
     PIECE_OFFSETS,
     OffsetCommitParts,
@@ -23,6 +22,7 @@ from sharegroup.broker.handlers.groups.offset_commit import (
     plan_offsets,
     response_steps,
 )
+from sharegroup.broker.handlers.parts import HasGroups, HasTransactions
 from sharegroup.core.groups.classic.classic_groups import Committer
 from sharegroup.core.transactions.records import EPOCH_BUMPS
 from sharegroup.errors import (

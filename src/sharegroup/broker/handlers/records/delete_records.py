@@ -28,7 +28,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasSlices, HasTopics
+from sharegroup.broker.handlers.parts import HasSlices, HasTopics
 from sharegroup.errors import KafkaError, OffsetOutOfRange, PolicyViolation
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps, of_each

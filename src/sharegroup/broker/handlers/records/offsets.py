@@ -36,7 +36,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasRecordJobs, HasTopics
+from sharegroup.broker.handlers.parts import HasRecordJobs, HasTopics
 from sharegroup.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sharegroup.ids import LEADER_EPOCH, TopicName
 from sharegroup.steps import Steps, paced

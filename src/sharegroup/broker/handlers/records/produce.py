@@ -35,7 +35,7 @@ from sharegroup.broker.handler_contract import (
     Result,
     error_code,
 )
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasClock,
     HasProducedBatches,
     HasSlices,

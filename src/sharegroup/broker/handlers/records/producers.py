@@ -32,7 +32,7 @@ from sharegroup.broker.handler_contract import (
     count_ms,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasProducerIds, HasSlices, HasTopics, HasTransactions
+from sharegroup.broker.handlers.parts import HasProducerIds, HasSlices, HasTopics, HasTransactions
 from sharegroup.core.log.producer_state import ProducerEntry
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import ProducerIdAndEpoch, TopicName

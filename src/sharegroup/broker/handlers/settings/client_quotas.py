@@ -32,7 +32,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasConfig, HasQuotas, HasSlices, HasTopics
+from sharegroup.broker.handlers.parts import HasConfig, HasQuotas, HasSlices, HasTopics
 from sharegroup.core.quotas.entities import (
     Entity,
     Event,

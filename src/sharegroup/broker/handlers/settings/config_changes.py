@@ -35,7 +35,7 @@ from sharegroup.broker.configuration.setting_changes import (
 )
 from sharegroup.broker.configuration.settings import check_is_this_broker
 from sharegroup.broker.handler_contract import RequestContext
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasAuthorizer,
     HasClientTelemetry,
     HasConfig,

@@ -29,7 +29,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.handler_parts import HasGroupSettings, HasNode
+from sharegroup.broker.handlers.parts import HasGroupSettings, HasNode
 from sharegroup.broker.handlers.share import share_requests
 from sharegroup.broker.handlers.share.share_requests import ShareRequestsParts
 from sharegroup.broker.parts import Node

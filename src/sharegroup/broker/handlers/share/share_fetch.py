@@ -35,7 +35,7 @@ from sharegroup.broker.handler_contract import (
     Later,
     RequestContext,
 )
-from sharegroup.broker.handler_parts import HasGroupSettings, HasNode
+from sharegroup.broker.handlers.parts import HasGroupSettings, HasNode
 from sharegroup.broker.handlers.share import share_requests
 from sharegroup.broker.handlers.share.share_looking import (
     WIDE_PARTITIONS,

@@ -54,7 +54,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasShareCoordinator,
     HasShareGroups,
     HasSlices,

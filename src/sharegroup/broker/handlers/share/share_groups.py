@@ -38,7 +38,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.handler_parts import HasShareGroups, HasSlices, HasTopics
+from sharegroup.broker.handlers.parts import HasShareGroups, HasSlices, HasTopics
 from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
 from sharegroup.core.groups.share.records import by_topic
 from sharegroup.core.groups.share.share_group import HeartbeatReply, ShareGroupMember

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import topic_permission
 from sharegroup.broker.handler_contract import RequestContext
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasClock,
     HasConfig,
     HasQuotas,

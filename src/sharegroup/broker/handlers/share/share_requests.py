@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sharegroup.broker.access.permission import TopicPermission
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasSharePartitions,
     HasShareSessions,
     HasSlices,

@@ -25,7 +25,7 @@ from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.handler_contract import NO_THROTTLE, ApiHandler, Handling, RequestContext
-from sharegroup.broker.handler_parts import HasConfig, HasTopics
+from sharegroup.broker.handlers.parts import HasConfig, HasTopics
 from sharegroup.steps import Steps, paced
 
 UNKNOWN = -1

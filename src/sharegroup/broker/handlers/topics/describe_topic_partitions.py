@@ -33,7 +33,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasNode, HasTopics
+from sharegroup.broker.handlers.parts import HasNode, HasTopics
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import TopicIdPartition, TopicName
 from sharegroup.protocol_enums import AclResourceType

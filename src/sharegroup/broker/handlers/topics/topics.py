@@ -38,7 +38,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.handler_parts import HasConfig, HasNode, HasQuotas, HasSlices, HasTopics
+from sharegroup.broker.handlers.parts import HasConfig, HasNode, HasQuotas, HasSlices, HasTopics
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     InvalidConfig,

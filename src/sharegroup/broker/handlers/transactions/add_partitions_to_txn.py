@@ -38,7 +38,7 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handler_parts import HasSlices, HasTopics, HasTransactions
+from sharegroup.broker.handlers.parts import HasSlices, HasTopics, HasTransactions
 from sharegroup.core.transactions.records import EPOCH_BUMPS, TransactionPartition
 from sharegroup.errors import (
     KafkaError,

@@ -48,7 +48,7 @@ from sharegroup.broker.handler_contract import (
     error_code,
     milliseconds,
 )
-from sharegroup.broker.handler_parts import (
+from sharegroup.broker.handlers.parts import (
     HasClock,
     HasGroups,
     HasMarkers,
