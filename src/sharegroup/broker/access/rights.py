@@ -55,7 +55,7 @@ class Rights(Protocol):
         ...
 
 
-class Unlimited:
+class UnlimitedRights:
     """The rights of every peer while the broker has no authorizer."""
 
     __slots__ = ()
@@ -79,4 +79,4 @@ class Unlimited:
         return ALL_OPERATIONS[resource_type]
 
 
-UNLIMITED: Final[Rights] = Unlimited()
+UNLIMITED: Final[Rights] = UnlimitedRights()

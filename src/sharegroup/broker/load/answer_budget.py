@@ -305,7 +305,7 @@ class AnswerBudget(ByteBudget[AnswerAccount]):
             self._wake(key)
 
 
-class Unlimited:
+class UnlimitedAnswers:
     """An answer account without limits, for requests that come without a connection."""
 
     __slots__ = ()
@@ -322,4 +322,4 @@ class Unlimited:
         """Do nothing: there is always room."""
 
 
-UNLIMITED = Unlimited()
+UNLIMITED = UnlimitedAnswers()

@@ -86,7 +86,7 @@ class Carrier(Protocol):
         ...
 
 
-class _State(Enum):
+class _LoginState(Enum):
     FIRST = auto()
     """ApiVersions or SaslHandshake."""
     HANDSHAKE = auto()
@@ -125,7 +125,7 @@ class SaslLogin:
         self._accepted = accepted
         self._peer = peer
         self._carrier = carrier
-        self._state = _State.FIRST
+        self._state = _LoginState.FIRST
         self._mechanism = NO_MECHANISM
         """The mechanism of the first login, which later ones have to use."""
         self._wanted = NO_MECHANISM
@@ -158,19 +158,19 @@ class SaslLogin:
     @property
     def is_deaf(self) -> bool:
         """Whether everything else that the peer sends is dropped."""
-        return self._state is _State.ENDED
+        return self._state is _LoginState.ENDED
 
     @property
     def is_busy(self) -> bool:
         """Whether no frame may be taken now."""
-        return self._state in (_State.WAITING, _State.ENDED)
+        return self._state in (_LoginState.WAITING, _LoginState.ENDED)
 
     def admits(self, frame: memoryview) -> bool:
         """Return whether the frame is a request to be dispatched, and not a part of a login.
 
         Raises LoginEnded if the session has expired.
         """
-        if self._state is not _State.READY:
+        if self._state is not _LoginState.READY:
             return False
         if self._expires_ms is None:
             return True
@@ -197,17 +197,17 @@ class SaslLogin:
         ``context`` are the arguments of `dispatch`.  Raises CloseConnection if the frame has no
         answer.
         """
-        if self._state is _State.TOKENS:
+        if self._state is _LoginState.TOKENS:
             return self._take_message(bytes(frame), None)
         try:
             header = decode_request_header(frame)
         except DecodeError as error:
             raise CloseConnection(f"request header: {error}") from error
-        if header.api_key == API_VERSIONS and self._state is _State.FIRST:
+        if header.api_key == API_VERSIONS and self._state is _LoginState.FIRST:
             return self._take_api_versions(frame, context)
-        if header.api_key == SASL_HANDSHAKE and self._state is not _State.AUTHENTICATE:
+        if header.api_key == SASL_HANDSHAKE and self._state is not _LoginState.AUTHENTICATE:
             return self._take_handshake(header, _decoded(header, frame))
-        if header.api_key == SASL_AUTHENTICATE and self._state is _State.AUTHENTICATE:
+        if header.api_key == SASL_AUTHENTICATE and self._state is _LoginState.AUTHENTICATE:
             return self._take_message(bytes(_decoded(header, frame).auth_bytes), header)
         api = APIS.get(header.api_key)
         name = f"api key {header.api_key}" if api is None else api.name
@@ -219,8 +219,8 @@ class SaslLogin:
 
     def failed(self, reason: str) -> None:
         """Count and log that the connection ends because its login has failed."""
-        if self._state is not _State.ENDED:
-            self._state = _State.ENDED
+        if self._state is not _LoginState.ENDED:
+            self._state = _LoginState.ENDED
             self._parts.logins.failed_login(
                 self._peer, self._wanted, reason, now_ms=self._parts.clock.now_ms()
             )
@@ -232,7 +232,7 @@ class SaslLogin:
 
     def closed(self) -> None:
         """Forget the login, because the connection is closed."""
-        self._state = _State.ENDED
+        self._state = _LoginState.ENDED
         self._parts.logins.pending.end(self)
         if self._delayed is not None:
             timer, end_now = self._delayed
@@ -246,12 +246,12 @@ class SaslLogin:
         if isinstance(reply, list):
             self._note_versions(reply)
             return reply
-        self._state = _State.WAITING
+        self._state = _LoginState.WAITING
         return asyncio.get_running_loop().create_task(self._note_versions_later(reply))
 
     async def _note_versions_later(self, reply: asyncio.Future[Reply]) -> Reply:
         chunks = await reply
-        if self._state is _State.WAITING:  # The connection is still open.
+        if self._state is _LoginState.WAITING:  # The connection is still open.
             self._note_versions(chunks)
         return chunks
 
@@ -259,11 +259,11 @@ class SaslLogin:
         # The response begins with length, correlation id and error code.  After an error the client
         # may ask again, with another version.
         is_answered = b"".join(reply)[8:10] == b"\0\0"
-        self._state = _State.HANDSHAKE if is_answered else _State.FIRST
+        self._state = _LoginState.HANDSHAKE if is_answered else _LoginState.FIRST
 
     def _take_handshake(self, header: RequestHeader, request: Any) -> Reply | asyncio.Future[Reply]:
         """Begin a login, or another one of a connection that is logged in."""
-        if self._state is _State.READY:
+        if self._state is _LoginState.READY:
             now_ms = self._parts.clock.now_ms()
             # From the beginning of a login, as in `KafkaChannel` (lastReauthenticationStartNanos).
             self._renewed_ms, self._deadline_ms = now_ms, now_ms + self._accepted.login_ms
@@ -275,7 +275,7 @@ class SaslLogin:
             return self._end(f"the mechanism {mechanism[:80]!r} is not enabled", reply)
         self._wanted, self._exchange, self._messages = mechanism, exchanges[mechanism](), 0
         with_requests = header.api_version > 0
-        self._state = _State.AUTHENTICATE if with_requests else _State.TOKENS
+        self._state = _LoginState.AUTHENTICATE if with_requests else _LoginState.TOKENS
         bytes_max = self._accepted.frame_bytes_max
         # Only tokens are longer: strangers must not take memory from users (docs/limits.md).
         if mechanism != OAUTHBEARER:
@@ -300,7 +300,7 @@ class SaslLogin:
                 return self._answered(outcome, header)
         except LoginRefused as error:
             return self._refused(error, header)
-        state, self._state = self._state, _State.WAITING
+        state, self._state = self._state, _LoginState.WAITING
         return asyncio.get_running_loop().create_task(self._answer_later(outcome, header, state))
 
     def _check_message(self) -> None:
@@ -314,11 +314,11 @@ class SaslLogin:
             raise LoginRefused(f"more than {MESSAGES_MAX} messages")
 
     async def _answer_later(
-        self, awaited: Awaitable[Outcome], header: RequestHeader | None, state: _State
+        self, awaited: Awaitable[Outcome], header: RequestHeader | None, state: _LoginState
     ) -> Reply:
         try:
             outcome = await awaited
-            if self._state is _State.ENDED:  # The connection was closed meanwhile.
+            if self._state is _LoginState.ENDED:  # The connection was closed meanwhile.
                 return []
             self._state = state
             return self._answered(outcome, header)
@@ -351,7 +351,7 @@ class SaslLogin:
             raise LoginRefused(text, answer=text)
         # It may refuse the login, so it comes before the first change.
         lifetime_ms = self._session(outcome.expires_wall_ms)
-        self._state, self._exchange, self._deadline_ms = _State.READY, None, None
+        self._state, self._exchange, self._deadline_ms = _LoginState.READY, None, None
         counts = parts.logins.succeeded if self.is_pending else parts.logins.renewed
         counts[peer.listener, self._wanted] += 1
         if self.is_pending:

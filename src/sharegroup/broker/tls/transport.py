@@ -95,7 +95,7 @@ class Handshaker(Protocol):
         """Forget a connection that was closed before its handshake was complete."""
 
 
-class _State(Enum):
+class _TransportState(Enum):
     HANDSHAKE = auto()
     OPEN = auto()
     FAILED = auto()
@@ -163,7 +163,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._records = ReceivedRecords()
         self._object: ssl.SSLObject | None = None
-        self._state = _State.HANDSHAKE
+        self._state = _TransportState.HANDSHAKE
         self._handshake_bytes = 0
         self._backlog: deque[Chunk] = deque()
         self._backlog_bytes = 0
@@ -182,7 +182,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def close(self, reason: str) -> None:
         """End at once a handshake that takes too long or gives way to another connection."""
-        if self._state is _State.HANDSHAKE:
+        if self._state is _TransportState.HANDSHAKE:
             self._handshaker.failed(self, reason)
         self.abort()
 
@@ -197,12 +197,12 @@ class TlsLayer(asyncio.BufferedProtocol):
         if address:
             self.host, self.peer = address[0], f"{address[0]}:{address[1]}"
         if not self._handshaker.accepted(self):
-            self._state = _State.CLOSED
+            self._state = _TransportState.CLOSED
             self._raw.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        was_shaking = self._state is _State.HANDSHAKE
-        self._state = _State.CLOSED
+        was_shaking = self._state is _TransportState.HANDSHAKE
+        self._state = _TransportState.CLOSED
         self._backlog.clear()
         self._backlog_bytes = 0
         self._free_buffers()
@@ -229,10 +229,10 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take received bytes; they are lost if the connection is closing."""
-        if self._state is _State.OPEN:
+        if self._state is _TransportState.OPEN:
             self._records.feed(self._buffers.encrypted[:nbytes], self._incoming)
             self._read()
-        elif self._state is _State.HANDSHAKE:
+        elif self._state is _TransportState.HANDSHAKE:
             received = self._buffers.encrypted[:nbytes]
             if not self._handshake_bytes and received[0] != _HANDSHAKE_RECORD:
                 self._fail("the peer sent bytes that are not TLS; does it use PLAINTEXT?")
@@ -249,9 +249,9 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_raw_paused = False
-        if self._state is _State.CLOSING:
+        if self._state is _TransportState.CLOSING:
             self._finish()
-        elif self._state is _State.OPEN:
+        elif self._state is _TransportState.OPEN:
             self._encrypt()
 
     # The handshake.
@@ -264,12 +264,12 @@ class TlsLayer(asyncio.BufferedProtocol):
     @property
     def is_shaking(self) -> bool:
         """Whether the handshake is neither complete nor failed."""
-        return self._state is _State.HANDSHAKE
+        return self._state is _TransportState.HANDSHAKE
 
     def shake(self) -> None:
         """Go on with the handshake, with the bytes that were received."""
         assert self._raw is not None
-        if self._state is not _State.HANDSHAKE or self._raw.is_closing():
+        if self._state is not _TransportState.HANDSHAKE or self._raw.is_closing():
             return  # The peer may have gone while the handshake waited for its turn.
         try:
             if self._object is None:  # Made late: peers that send nothing cost less memory.
@@ -308,7 +308,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         except PermissionError as error:
             self._fail(str(error))
             return
-        self._state = _State.OPEN
+        self._state = _TransportState.OPEN
         self._protocol = self._make_protocol(self.connection_id)
         self._protocol.connection_made(TlsTransport(self))
         if self._is_reading:
@@ -323,7 +323,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         peer closes it, or `close` is called.
         """
         assert self._raw is not None
-        self._state = _State.FAILED
+        self._state = _TransportState.FAILED
         self._raw.write_eof()
         self._raw.resume_reading()
         self._handshaker.failed(self, reason)
@@ -332,7 +332,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         """Give the protocol the received bytes, as many at a time as the buffer holds."""
-        while self._state is _State.OPEN and self._is_reading:
+        while self._state is _TransportState.OPEN and self._is_reading:
             if self._read_end is not None:
                 self._end(self._read_end)
                 return
@@ -343,7 +343,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             # Not yet if the protocol reads nothing now: it has requests that wait.
             if self._read_end is None and len(plain) < BUFFER_BYTES:
                 break
-        if self._state is _State.OPEN:
+        if self._state is _TransportState.OPEN:
             self._flush()  # Tickets, and answers to changes of keys.
 
     def _end(self, end: _End) -> None:
@@ -353,7 +353,7 @@ class TlsLayer(asyncio.BufferedProtocol):
                 self, f"more than {OTHER_RECORDS_MAX} TLS records without content"
             )
             self.abort()
-        elif self._state is _State.OPEN:
+        elif self._state is _TransportState.OPEN:
             self.close_gracefully()
 
     def _decrypt(self) -> tuple[bytes, _End | None]:
@@ -450,13 +450,13 @@ class TlsLayer(asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         """The bytes that were written and are not sent yet, encrypted or not."""
-        if self._state is _State.CLOSED or self._raw is None:
+        if self._state is _TransportState.CLOSED or self._raw is None:
             return 0
         return self._backlog_bytes + self._outgoing.pending + self._raw.get_write_buffer_size()
 
     @property
     def is_closing(self) -> bool:
-        return self._state is not _State.OPEN
+        return self._state is not _TransportState.OPEN
 
     def limit_unsent(self, high: int) -> None:
         """Set the number of unsent bytes above which the protocol is told to stop writing."""
@@ -472,7 +472,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def write(self, chunks: Iterable[Chunk]) -> None:
         """Encrypt and send chunks; those that the peer does not read yet are kept."""
-        if self._state is not _State.OPEN:
+        if self._state is not _TransportState.OPEN:
             return
         for chunk in chunks:
             if len(chunk):
@@ -482,7 +482,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def set_reading(self, is_reading: bool) -> None:
         """Begin or stop to receive."""
-        if self._state is not _State.OPEN or is_reading is self._is_reading:
+        if self._state is not _TransportState.OPEN or is_reading is self._is_reading:
             return
         assert self._raw is not None
         self._is_reading = is_reading
@@ -495,10 +495,10 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def close_gracefully(self) -> None:
         """Send what was written, and the notice that nothing follows; then close."""
-        if self._state is not _State.OPEN:
+        if self._state is not _TransportState.OPEN:
             return
         assert self._raw is not None
-        self._state = _State.CLOSING
+        self._state = _TransportState.CLOSING
         if not self._is_reading:
             self._raw.resume_reading()  # To notice that the peer has gone.
         self._finish()
@@ -533,7 +533,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once; unsent bytes are lost."""
         if self._raw is not None:
-            self._state = _State.CLOSED
+            self._state = _TransportState.CLOSED
             self._raw.abort()
 
 
