@@ -18,7 +18,7 @@ from kio.schema.share_fetch.v2.response import ShareFetchResponse
 
 from sharegroup.broker.app import _connection_closed
 from sharegroup.broker.handlers.share.share_looking import TOPICS_AT_ONCE
-from sharegroup.broker.load.answer_budget import Unlimited
+from sharegroup.broker.load.answer_budget import UnlimitedAnswers
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.wire.codec.decoder import decode
 from tests.faults.in_process import Broker, ShareMember
@@ -181,7 +181,7 @@ def test_whole_answer_of_a_wide_fetch_is_reserved(tmp_path: Path) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         await produce(broker, *range(RECORDS))
         reserved: list[int] = []
-        with observed_calls(Unlimited.reserve, lambda call: reserved.append(call["answer_bytes"])):
+        with observed_calls(UnlimitedAnswers.reserve, lambda call: reserved.append(call["answer_bytes"])):
             found = await answer_to(broker, fetch(topic_id, range(PARTITIONS)))
         assert reserved[-1] == sum(len(partition.records or b"") for partition in found)
         assert len(reserved) > 1
