@@ -22,6 +22,7 @@ from sharegroup.client.share.consumer.record import (
     UnreadableRecord,
 )
 from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.wire.batches.batches import stamp, stamp_append_time
@@ -46,7 +47,11 @@ def batch(first: int, *values: bytes) -> bytes:
 def locks(held: HeldRecords, *acquired: tuple[int, int]) -> list[AcquisitionLock]:
     made = [
         AcquisitionLock(
-            held, first, end, 1, acquired_at=70.0, deadline=LOCK_DEADLINE, record_bytes=10.0
+            held,
+            AcquiredRecords.of_range(first, end, 1),
+            acquired_at=70.0,
+            deadline=LOCK_DEADLINE,
+            record_bytes=10.0,
         )
         for first, end in acquired
     ]

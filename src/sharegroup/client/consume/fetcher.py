@@ -29,8 +29,8 @@ from sharegroup.client.consume.aborted_transactions import AbortedTransaction
 from sharegroup.client.consume.fetch_session import (
     FetchEntry,
     FetchSession,
+    FetchSessionRequest,
     PartitionKey,
-    SessionRequest,
 )
 from sharegroup.client.consume.fetched_records import FetchedRecords
 from sharegroup.client.consume.partition_states import (
@@ -295,7 +295,7 @@ class NodeFetches:
         self._backoff.reset()
         return brought
 
-    def _message(self, request: SessionRequest, *, waits: bool) -> FetchRequest:
+    def _message(self, request: FetchSessionRequest, *, waits: bool) -> FetchRequest:
         config = self._fetcher.config
         wait_ms = config.fetch_max_wait_ms if waits else 0
         return FetchRequest(

@@ -33,7 +33,7 @@ from sharegroup.client.produce.partition_queue import (
 from sharegroup.client.produce.partitioner import StickyPartition, partition_for_key
 from sharegroup.client.produce.sender import Sender
 from sharegroup.client.produce.transaction import Transaction
-from sharegroup.client.produce.transaction_state import TransactionState
+from sharegroup.client.produce.transaction_state import ProducerTransactions
 from sharegroup.client.produce.transactions import Transactions
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
@@ -145,7 +145,7 @@ class Producer:
         self._pushes_metrics = cluster is None
         self._monotonic = monotonic or time.monotonic
         name = self._config.transactional_id
-        state = None if name is None else TransactionState(name)
+        state = None if name is None else ProducerTransactions(name)
         self._sender = Sender(
             self._cluster,
             self._config,
@@ -388,7 +388,7 @@ class Producer:
         """Whether a transaction is open, so that it can be committed or aborted."""
         return self._transactions is not None and self._transactions.state.is_open
 
-    def _made_transactions(self, state: TransactionState) -> Transactions:
+    def _made_transactions(self, state: ProducerTransactions) -> Transactions:
         transactions = Transactions(
             self._cluster,
             self._config,

@@ -26,9 +26,9 @@ from sharegroup.client.produce.produce_requests import PRODUCE, Answered, answer
 from sharegroup.client.produce.transaction_state import (
     BEFORE_VERSION_2,
     CONCURRENT_PAUSE_MS,
+    ProducerTransactions,
     TransactionPhase,
     TransactionRequest,
-    TransactionState,
 )
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ProducerConfig
@@ -84,7 +84,7 @@ class Sender:
         *,
         finished: Callable[[Batch], None],
         monotonic: Callable[[], float],
-        transaction: TransactionState | None = None,
+        transaction: ProducerTransactions | None = None,
     ) -> None:
         self._cluster = cluster
         self._monotonic = monotonic
@@ -335,7 +335,7 @@ class Sender:
             self._end(batch, error)
 
     def _judge_in_transaction(
-        self, node_id: int, batch: Batch, error: KafkaError, transaction: TransactionState
+        self, node_id: int, batch: Batch, error: KafkaError, transaction: ProducerTransactions
     ) -> None:
         """Retry a batch, or fail it, and its transaction with it.
 

@@ -39,11 +39,13 @@ def unreadable_messages(
     """
     if old.package != new.package:
         return [f"the package changed from {old.package or 'none'} to {new.package or 'none'}"]
-    comparison = _Comparison(_types([old, *old_files.values()]), _types([new, *new_files.values()]))
+    comparison = _MessageComparison(
+        _types([old, *old_files.values()]), _types([new, *new_files.values()])
+    )
     return list(comparison.compare_messages(old, new))
 
 
-class _Comparison:
+class _MessageComparison:
     """One comparison; each pair of messages is looked at once."""
 
     __slots__ = ("_new", "_old", "_seen")

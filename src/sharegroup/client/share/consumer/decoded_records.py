@@ -33,7 +33,7 @@ from sharegroup.client.fetch.record_content import Field, deserialize
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.option_values import OnDeserializationError
 from sharegroup.client.share.consumer.held_records import HeldRecords
-from sharegroup.client.share.consumer.locks import AcquisitionLock, BatchOrigin
+from sharegroup.client.share.consumer.locks import AcquisitionLock, LockedBatch
 from sharegroup.client.share.consumer.record import (
     DeserializationError,
     Record,
@@ -77,7 +77,7 @@ class _Decoded(NamedTuple):
 
     records: list[Record]
     unreadable: list[_Unreadable]
-    origins: list[BatchOrigin]
+    batches: list[LockedBatch]
     end: int
     """The offset after the last whole batch, or after the piece; -1 if there is none."""
     is_last: bool
@@ -101,7 +101,7 @@ def decode_records(
         unread += [(batch.first, batch.end) for batch in decoded.unreadable]
         damage = decoded.damage
         for index, lock in enumerate(locks):
-            lock.origins = decoded.origins
+            lock.batches = decoded.batches
             low = bisect_left(offsets, lock.first)
             high = bisect_left(offsets, lock.end, low)
             # Only the piece that reaches the end of the lock shows which of its records are
@@ -150,7 +150,7 @@ def _take_apart(
     decoded: list[Record] = []
     unreadable: list[_Unreadable] = []
     damage: CorruptMessage | None = None
-    origins: list[BatchOrigin] = []
+    batches: list[LockedBatch] = []
     end, bytes_max = -1, config.decompressed_bytes_max
     pieces: Iterable[list[Record] | UnreadableRange] = ()  # Those of a large batch.
     locks_ahead = iter(locks)
@@ -163,8 +163,8 @@ def _take_apart(
             ):
                 lock = following
             if not header.is_control:
-                origins.append(
-                    BatchOrigin(header.end_offset, header.leader_epoch, header.has_log_append_time)
+                batches.append(
+                    LockedBatch(header.end_offset, header.leader_epoch, header.has_log_append_time)
                 )
                 make = _made_under(lock)
                 try:
@@ -185,7 +185,7 @@ def _take_apart(
                     content = bytes(records[position : position + header.size])
                     unreadable.append(_Unreadable(*where, error, content))
                 for piece in pieces:
-                    yield _Decoded(decoded, unreadable, origins, end, is_last=False)
+                    yield _Decoded(decoded, unreadable, batches, end, is_last=False)
                     decoded, unreadable, end = _of_piece(piece, batch)
                 pieces = ()
             end = header.end_offset
@@ -193,7 +193,7 @@ def _take_apart(
         # Without a readable header the end is unknown, so the rest is released, as after a
         # batch that was cut off.
         damage = _damage(held, max(end, locks[0].first), locks[-1].end, error)
-    yield _Decoded(decoded, unreadable, origins, end, is_last=True, damage=damage)
+    yield _Decoded(decoded, unreadable, batches, end, is_last=True, damage=damage)
 
 
 def _damage(held: HeldRecords, first: int, end: int, error: CorruptMessage) -> CorruptMessage:

@@ -62,14 +62,14 @@ class Record(RecordContent):
     @property
     def leader_epoch(self) -> int | None:
         """The epoch of the leader that wrote the record; None if the log does not have it."""
-        origin = self._lock.origin_of(self.offset)
-        return None if origin is None or origin.leader_epoch < 0 else origin.leader_epoch
+        batch = self._lock.batch_of(self.offset)
+        return None if batch is None or batch.leader_epoch < 0 else batch.leader_epoch
 
     @property
     def has_append_time(self) -> bool:
         """Whether the timestamp is the broker's time of the append, not the producer's time."""
-        origin = self._lock.origin_of(self.offset)
-        return origin is not None and origin.has_append_time
+        batch = self._lock.batch_of(self.offset)
+        return batch is not None and batch.has_append_time
 
     @property
     def delivery_count(self) -> int:

@@ -425,19 +425,17 @@ class ShareNode:
         # From the time of sending, as in `_read`.
         deadline = answer.sent_at + self._lock_ms / 1000
         record_bytes = len(partition.records) / sum(
-            last + 1 - first for first, last, _ in partition.acquired
+            acquired.offset_count for acquired in partition.acquired
         )
         locks = [
             AcquisitionLock(
                 held,
-                first,
-                last + 1,
-                delivery_count,
+                acquired,
                 acquired_at=answer.sent_at,
                 deadline=deadline,
                 record_bytes=record_bytes,
             )
-            for first, last, delivery_count in partition.acquired
+            for acquired in partition.acquired
         ]
         for lock in locks:
             held.acquired(lock)

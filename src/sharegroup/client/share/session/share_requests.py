@@ -54,7 +54,7 @@ Acks = Mapping[TopicIdPartition, tuple[AcknowledgementBatch, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRequest:
+class ShareSessionRequest:
     """The session epoch and the partitions that one request names."""
 
     epoch: int
@@ -85,7 +85,7 @@ class NodeSession:
         """The epoch of the next request."""
         return self._epoch
 
-    def fetch(self, wanted: Iterable[TopicIdPartition], acks: Acks) -> SessionRequest:
+    def fetch(self, wanted: Iterable[TopicIdPartition], acks: Acks) -> ShareSessionRequest:
         """Return the session part of the next ShareFetch, which fetches the ``wanted`` partitions.
 
         The request also names the partitions of ``acks``, to carry their acknowledgements.
@@ -99,7 +99,7 @@ class NodeSession:
         forgotten += [key for key in strangers if key not in self._partitions]
         acked = [key for key in acks if key not in named]
         self._partitions = target
-        return SessionRequest(self._epoch, (*named, *acked), tuple(forgotten))
+        return ShareSessionRequest(self._epoch, (*named, *acked), tuple(forgotten))
 
     def answered(self) -> None:
         """Note that the broker accepted the request, so it expects the next epoch now."""
@@ -131,7 +131,7 @@ class FetchLimits:
 
 
 def fetch_request(
-    member: SessionMember, session: SessionRequest, acks: Acks, limits: FetchLimits
+    member: SessionMember, session: ShareSessionRequest, acks: Acks, limits: FetchLimits
 ) -> ShareFetchRequest:
     """Make the next ShareFetch of a session."""
     return ShareFetchRequest(
