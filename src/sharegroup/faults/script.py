@@ -150,9 +150,13 @@ class FaultScript:
     ) -> Fault:
         """Answer the next ``times`` requests of an API with an error; the broker applies none.
 
-        ``api`` is Kafka's name, such as ``"Produce"``, or ``"*"`` for all; ``error`` is the name of
-        an error code, such as ``"NOT_LEADER_OR_FOLLOWER"``.  ``times=None`` fails all requests
-        until the fault is removed.
+        ``api`` is Kafka's name of a request, such as ``"Produce"``, or ``"*"`` for all.  ``error``
+        is Kafka's name of an error code, such as ``"NOT_LEADER_OR_FOLLOWER"``.  ``times=None``
+        fails all requests until the fault is removed: use the returned `Fault` as a context
+        manager.  ``topic``, ``partition`` and ``client_id`` restrict it.  Errors of partitions
+        appear in the answer for the partition, and other partitions are served.
+
+        Requests that the broker holds already, such as a fetch that waits, are not affected.
         """
         return self._add(
             Fail(error_named(error)), api, times, topic=topic, partition=partition, client=client_id
@@ -169,10 +173,10 @@ class FaultScript:
         partition: int | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """Delay the next ``times`` requests of an API by seconds of the broker's clock.
+        """Delay the next ``times`` requests of an API, by seconds of the broker's clock.
 
-        With ``applied`` a request is applied at once, and only its answer is late.  Without it,
-        later requests of the same connection wait as well, because Kafka keeps their order.
+        With ``applied`` the broker applies a request at once, and only its answer is late.  Without
+        it, later requests of the same connection wait as well, because Kafka keeps their order.
         """
         # Here and not when a request comes: it would fail, and hold up its connection for ever.
         if not 0 <= seconds <= ADVANCE_SECONDS_MAX:
@@ -192,7 +196,8 @@ class FaultScript:
     ) -> Fault:
         """Close the connection instead of answering the next ``times`` requests of an API.
 
-        With ``applied`` the broker applies a request before, so the client cannot know it.
+        With ``applied`` the broker applies a request first, so its client cannot know whether it
+        was applied.
         """
         action = Drop(applied)
         return self._add(action, api, times, topic=topic, partition=partition, client=client_id)
@@ -247,7 +252,7 @@ class FaultScript:
     def freeze(self) -> None:
         """Let the broker accept connections and requests, but answer nothing until `thaw`.
 
-        Its clock runs on: locks and sessions may end meanwhile.
+        Its clock runs on, so locks and sessions may end meanwhile.
         """
         self.is_frozen = True
 
@@ -261,7 +266,7 @@ class FaultScript:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze the broker for the block."""
+        """Freeze the broker for a block: ``with b.frozen(): ...``."""
         self.freeze()
         try:
             yield
