@@ -16,7 +16,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
-from uuid import UUID
 
 from sharegroup.client.consume.consumer_record import ConsumerRecord
 from sharegroup.client.consume.consumer_tasks import ConsumerTasks
@@ -32,6 +31,7 @@ from sharegroup.client.consume.partition_states import (
 from sharegroup.client.consume.rebalance_listener import RebalanceListener, call_in_loop
 from sharegroup.client.consume.topic_watch import TopicSubscription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, all_listed, list_offsets
+from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
     IllegalStateError,
@@ -90,6 +90,7 @@ class Consumer:
         self._config = config_from(ConsumerConfig, options)
         self._wake = asyncio.Event()
         self._tasks = ConsumerTasks(self._config, self._wake.set)
+        self._telemetry = self._tasks.telemetry
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: RebalanceListener | None = None
         self._call_listener: CallListener = call_in_loop
@@ -143,30 +144,10 @@ class Consumer:
             self._config.group_id, identity.epoch, identity.member_id, identity.instance_id
         )
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The current value of every metric, by Kafka's metric group and name."""
-        return self._tasks.cluster.metrics.read()
-
-    async def client_instance_id(
-        self,
-        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
-    ) -> UUID:
-        """Return the id that the cluster gives this client for its metrics (KIP-714).
-
-        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
-        cluster serves no telemetry.
-        """
-        return await self._tasks.telemetry.client_instance_id(timeout)
-
-    def register_metric_for_subscription(
-        self, group: str, name: str, read: Callable[[], float]
-    ) -> None:
-        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
-        self._tasks.cluster.metrics.gauge(group, name, read)
-
-    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
-        """Remove a metric of the application."""
-        self._tasks.cluster.metrics.remove_gauge(group, name)
+    metrics = telemetry.metrics
+    client_instance_id = telemetry.client_instance_id
+    register_metric_for_subscription = telemetry.register_metric_for_subscription
+    unregister_metric_from_subscription = telemetry.unregister_metric_from_subscription
 
     # Start and close.
 

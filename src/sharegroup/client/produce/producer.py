@@ -19,11 +19,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
-from uuid import UUID
 
 from sharegroup.client.metrics.client_metrics import PRODUCER
+from sharegroup.client.net import telemetry
 from sharegroup.client.net.cluster import Cluster, Topic
-from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.produce.partition_queue import (
     RECORD_OVERHEAD_BYTES,
     Batch,
@@ -141,7 +140,7 @@ class Producer:
         self._config = config_from(ProducerConfig, options)
         self._batch_bytes = min(self._config.batch_bytes, self._config.request_bytes_max)
         self._cluster = cluster or Cluster(self._config)
-        self._telemetry = Telemetry(self._cluster, self._labels)
+        self._telemetry = telemetry.Telemetry(self._cluster, self._labels)
         self._pushes_metrics = cluster is None
         self._monotonic = monotonic or time.monotonic
         name = self._config.transactional_id
@@ -178,30 +177,10 @@ class Producer:
         """Whether brokers confirm records; not with ``acks=0``."""
         return self._config.acks_number != 0
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The current value of every metric, by Kafka's metric group and name."""
-        return self._cluster.metrics.read()
-
-    async def client_instance_id(
-        self,
-        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
-    ) -> UUID:
-        """Return the id that the cluster gives this client for its metrics (KIP-714).
-
-        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
-        cluster serves no telemetry.
-        """
-        return await self._telemetry.client_instance_id(timeout)
-
-    def register_metric_for_subscription(
-        self, group: str, name: str, read: Callable[[], float]
-    ) -> None:
-        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
-        self._cluster.metrics.gauge(group, name, read)
-
-    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
-        """Remove a metric of the application."""
-        self._cluster.metrics.remove_gauge(group, name)
+    metrics = telemetry.metrics
+    client_instance_id = telemetry.client_instance_id
+    register_metric_for_subscription = telemetry.register_metric_for_subscription
+    unregister_metric_from_subscription = telemetry.unregister_metric_from_subscription
 
     def _labels(self) -> dict[str, str]:
         name = self._config.transactional_id

@@ -21,6 +21,7 @@ from sharegroup.client.consume.consumer import CLOSE_SECONDS, ITERATION_SECONDS
 from sharegroup.client.consume.consumer_record import ConsumerRecord
 from sharegroup.client.consume.rebalance_listener import RebalanceListener
 from sharegroup.client.loop_thread import LOOP_THREAD
+from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
     IllegalStateError,
@@ -200,11 +201,8 @@ class Consumer(BlockingClient[consumer.Consumer]):
             return self._client.positions()
 
     start = blocking(consumer.Consumer.start)
-    client_instance_id = blocking(consumer.Consumer.client_instance_id)
-    register_metric_for_subscription = plain(consumer.Consumer.register_metric_for_subscription)
-    unregister_metric_from_subscription = plain(
-        consumer.Consumer.unregister_metric_from_subscription
-    )
+    register_metric_for_subscription = plain(telemetry.register_metric_for_subscription)
+    unregister_metric_from_subscription = plain(telemetry.unregister_metric_from_subscription)
     commit = blocking(consumer.Consumer.commit)
     committed = blocking(consumer.Consumer.committed)
     position = blocking(consumer.Consumer.position)

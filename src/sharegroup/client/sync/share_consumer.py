@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
+from sharegroup.client.net import telemetry
 from sharegroup.client.records import AcknowledgementResult, CloseReport, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerOptions
 from sharegroup.client.share.consumer import share_consumer
@@ -205,13 +206,8 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
             return self._client.flow
 
     start = blocking(share_consumer.ShareConsumer.start)
-    client_instance_id = blocking(share_consumer.ShareConsumer.client_instance_id)
-    register_metric_for_subscription = plain(
-        share_consumer.ShareConsumer.register_metric_for_subscription
-    )
-    unregister_metric_from_subscription = plain(
-        share_consumer.ShareConsumer.unregister_metric_from_subscription
-    )
+    register_metric_for_subscription = plain(telemetry.register_metric_for_subscription)
+    unregister_metric_from_subscription = plain(telemetry.unregister_metric_from_subscription)
     unsubscribe = blocking(share_consumer.ShareConsumer.unsubscribe)
     acknowledge = plain(share_consumer.ShareConsumer.acknowledge)
     accept = plain(share_consumer.ShareConsumer.accept)
