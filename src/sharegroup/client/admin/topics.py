@@ -38,7 +38,7 @@ from sharegroup.client.admin.types import (
     TopicDescription,
 )
 from sharegroup.client.net.cluster import Cluster, Topic
-from sharegroup.client.net.leader_requests import ask_leaders, by_topic
+from sharegroup.client.net.leader_requests import LeaderRequest, ask_leaders, by_topic
 from sharegroup.client.net.refusals import left_out, refused, topic_refusal
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
@@ -397,7 +397,10 @@ async def delete_records(
         )
 
     return await ask_leaders(
-        cluster, offsets, request, _log_start, operation="DELETE", subject="delete_records"
+        cluster,
+        offsets,
+        LeaderRequest(make=request, read=_log_start, operation="DELETE"),
+        subject="delete_records",
     )
 
 

@@ -44,6 +44,7 @@ from sharegroup.client.admin.types import (
 from sharegroup.client.net.cluster import Cluster, CoordinatorType, Topic
 from sharegroup.client.net.leader_requests import (
     LEADER_CHANGED,
+    LeaderRequest,
     ask_leaders,
     by_topic,
 )
@@ -190,9 +191,7 @@ async def describe_producers(
     return await ask_leaders(
         cluster,
         dict.fromkeys(partitions),
-        request,
-        _producers,
-        operation="READ",
+        LeaderRequest(make=request, read=_producers, operation="READ"),
         subject="describe_producers",
     )
 

@@ -38,6 +38,7 @@ from sharegroup.client.share.consumer.share_node import RequestOutcome, ShareNod
 from sharegroup.client.share.consumer.window import AheadOf, Window
 from sharegroup.client.share.member.group_member import GroupMember
 from sharegroup.client.share.member.idleness import AWAY_SECONDS
+from sharegroup.client.share.member.membership import Membership
 from sharegroup.client.share.session.refused_acknowledgements import Refusal, refusal_of
 from sharegroup.client.share.session.renewal_schedule import forbids_renewal, look_seconds
 from sharegroup.client.share.session.share_requests import SessionMember
@@ -61,8 +62,7 @@ class ShareMember:
         self.session_member = SessionMember(GroupId(config.group_id), member_id)
         self.group = GroupMember(
             self.cluster,
-            *self.session_member,
-            rack_id=config.client_rack,
+            Membership(*self.session_member, rack_id=config.client_rack),
             changed=wake.set,
             wants_records=self._wants_records,
             metrics=self.metrics,

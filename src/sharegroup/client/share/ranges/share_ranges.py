@@ -35,7 +35,7 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.member.group_member import GroupMember
 from sharegroup.client.share.member.idleness import AWAY_SECONDS
-from sharegroup.client.share.member.membership import new_member_id
+from sharegroup.client.share.member.membership import Membership, new_member_id
 from sharegroup.client.share.ranges.held_ranges import FetchedRanges, HeldRanges
 from sharegroup.client.share.session.acquired_records import (
     RECORDS_MAX,
@@ -98,8 +98,7 @@ class ShareRanges:
         self._changed = asyncio.Event()
         self._group = GroupMember(
             self._cluster,
-            *self.member,
-            rack_id=None,
+            Membership(*self.member, rack_id=None),
             changed=self._changed.set,
             wants_records=self._wants_records,
         )
