@@ -23,7 +23,6 @@ from sharegroup.client.consume.rebalance_listener import RebalanceListener
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
-    ConsumerGroupMetadata,
     IllegalStateError,
     OffsetAndMetadata,
     TopicPartition,
@@ -187,19 +186,8 @@ class Consumer(BlockingClient[consumer.Consumer]):
         """The error of the last request to the group coordinator, which is retried; or None."""
         return self._client.coordinator_error
 
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's identity, for the offsets that a transactional producer commits."""
-        with LOOP_THREAD.lock:
-            return self._client.group_metadata()
-
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets of the next records of all partitions, as `commit` commits them.
-
-        Partitions whose position is not known yet are left out.
-        """
-        with LOOP_THREAD.lock:
-            return self._client.positions()
-
+    group_metadata = plain(consumer.Consumer.group_metadata)
+    positions = plain(consumer.Consumer.positions)
     start = blocking(consumer.Consumer.start)
     register_metric_for_subscription = plain(telemetry.register_metric_for_subscription)
     unregister_metric_from_subscription = plain(telemetry.unregister_metric_from_subscription)

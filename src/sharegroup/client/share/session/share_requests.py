@@ -7,10 +7,10 @@ A broker that serves only version 1 gets them without the acquire mode, and beha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kio.schema.share_acknowledge.v2.request import (
@@ -50,6 +50,7 @@ OPEN_EPOCH = 0
 CLOSE_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 
+Message = TypeVar("Message")
 Acks = Mapping[TopicIdPartition, tuple[AcknowledgementBatch, ...]]
 
 
@@ -151,14 +152,7 @@ def fetch_request(
                 partitions=tuple(
                     FetchPartition(
                         partition_index=i32(key.partition),
-                        acknowledgement_batches=tuple(
-                            FetchBatchMessage(
-                                first_offset=i64(batch.first_offset),
-                                last_offset=i64(batch.last_offset),
-                                acknowledge_types=_types(batch),
-                            )
-                            for batch in acks.get(key, ())
-                        ),
+                        acknowledgement_batches=_messages(FetchBatchMessage, acks.get(key, ())),
                     )
                     for key in keys
                 ),
@@ -187,14 +181,7 @@ def acknowledge_request(
                 partitions=tuple(
                     AcknowledgePartition(
                         partition_index=i32(key.partition),
-                        acknowledgement_batches=tuple(
-                            AcknowledgeBatchMessage(
-                                first_offset=i64(batch.first_offset),
-                                last_offset=i64(batch.last_offset),
-                                acknowledge_types=_types(batch),
-                            )
-                            for batch in acks[key]
-                        ),
+                        acknowledgement_batches=_messages(AcknowledgeBatchMessage, acks[key]),
                     )
                     for key in keys
                 ),
@@ -204,9 +191,20 @@ def acknowledge_request(
     )
 
 
-def _types(batch: AcknowledgementBatch) -> tuple[i8, ...]:
-    # Not converted to i8 one by one: that would check ranges in Python, and these are valid.
-    return batch.acknowledge_types  # type: ignore[return-value]
+def _messages(
+    kind: Callable[..., Message], batches: Iterable[AcknowledgementBatch]
+) -> tuple[Message, ...]:
+    """Return the acknowledgement batches as messages of a request's class."""
+    return tuple(
+        kind(
+            first_offset=i64(batch.first_offset),
+            last_offset=i64(batch.last_offset),
+            # Not converted to i8 one by one: that would check ranges in Python, and these are
+            # valid.
+            acknowledge_types=batch.acknowledge_types,
+        )
+        for batch in batches
+    )
 
 
 def _by_topic(
