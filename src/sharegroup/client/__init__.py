@@ -6,19 +6,18 @@ so do Spark's Python processes, most of which send nothing.
 
 The sub-packages are layers (see ``pyproject.toml``):
 
-    sync                                       the clients without asyncio
-    share | share_ranges | consume             a share consumer | a member that acquires ranges
-                                               | a plain consumer
-    share_locks                                what holds of acquisition locks in both of them
-    share_sessions | group | admin | produce   requests, by what they are about
-    fetch                                      plain reads: offsets and record batches
-    net | loop_thread                          connections, metadata, leaders | a loop in a thread
-    metrics | settings | records | subscribed_topics
+    sync               the clients without asyncio
+    consume            a plain consumer
+    share              a share consumer; a member that acquires ranges; what both have in common
+    admin              the admin client
+    fetch | produce    plain reads: offsets and record batches | the producer
+    net | loop_thread  connections, metadata, leaders | a loop in a thread
+    metrics | settings | records | together
 
 Applications import names from this package.  The worker, the Spark source and the command line
 also use its lower parts: the clients' own modules, `records`, `settings`, `net.cluster`, `fetch`,
-`admin.topics`, `admin.types`, `admin.start_position`, `share_sessions`, `share_ranges`,
-`loop_thread` and `share.flow_control`.  All other modules are internal.
+`admin`, `loop_thread`, and of `share` the flow control, the ranges and the sessions.  All other
+modules are internal; ``pyproject.toml`` names them.
 """
 
 from typing import TYPE_CHECKING
@@ -100,6 +99,7 @@ if TYPE_CHECKING:
         CloseReport as CloseReport,
         CommitFailedError as CommitFailedError,
         ConsumerGroupMetadata as ConsumerGroupMetadata,
+        Flow as Flow,
         IllegalStateError as IllegalStateError,
         LogTruncation as LogTruncation,
         NoOffsetForPartition as NoOffsetForPartition,
@@ -122,7 +122,6 @@ if TYPE_CHECKING:
         SecurityProtocol as SecurityProtocol,
         StartFrom as StartFrom,
     )
-    from sharegroup.client.share.consumer.flow import Flow as Flow
     from sharegroup.client.share.consumer.record import (
         DeserializationError as DeserializationError,
         Record as Record,
@@ -175,7 +174,7 @@ if not TYPE_CHECKING:
             "client.produce.transaction": "Transaction",
             "client.records": """
                 AcknowledgementResult CloseReport CommitFailedError ConsumerGroupMetadata
-                IllegalStateError LogTruncation NoOffsetForPartition OffsetAndMetadata
+                Flow IllegalStateError LogTruncation NoOffsetForPartition OffsetAndMetadata
                 RecordMetadata TopicPartition WakeupError records_by_partition
             """,
             "client.settings.option_values": """
@@ -183,7 +182,6 @@ if not TYPE_CHECKING:
                 MetadataRecovery OnDeserializationError OnUnreadableRecord SaslMechanism
                 SecurityProtocol StartFrom
             """,
-            "client.share.consumer.flow": "Flow",
             "client.share.consumer.record": "DeserializationError Record UnreadableRecord",
             "client.share.consumer.share_consumer": "ShareConsumer",
             "protocol_enums": """

@@ -41,11 +41,11 @@ from sharegroup.client.records import (
     WakeupError,
     checked_offsets,
     checked_time,
+    topic_names,
 )
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.option_values import GroupProtocol
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig, ConsumerOptions
-from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.errors import KafkaError, RequestTimedOut
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecord
-from sharegroup.client.fetch.record_content import maker
-from sharegroup.client.lazy_deque import LazyDeque
+from sharegroup.client.fetch.record_content import LazyDeque, maker
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import UnreadableBatch
 from sharegroup.wire.batches.batches import Buffer, batch_positions, parse_header, scan

@@ -1,8 +1,13 @@
-"""The key and value of a consumed record, as bytes or deserialized."""
+"""Consumed records: how they are made of batches, and their keys and values.
+
+Both consumers have these parts in common.  Records are decoded when the application takes them, and
+their keys and values are bytes or deserialized.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from sharegroup.client.records import Header
@@ -16,6 +21,7 @@ SerializedSizes = tuple[int | None, int | None]
 """The sizes of key and value in bytes; None for one that is null."""
 
 Shared = TypeVar("Shared")
+Element = TypeVar("Element")
 
 
 class RecordContent(Generic[Shared]):
@@ -140,3 +146,28 @@ def deserialize(
 
 def _size_of(content: bytes | None) -> int | None:
     return None if content is None else len(content)
+
+
+class LazyDeque(deque[Element]):
+    """A deque whose truth value is whether an element is left; finding out may fetch one.
+
+    Look at the truth value before each access. The length counts only elements fetched so far.
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Iterable[Element]) -> None:
+        super().__init__()
+        self._source = iter(source)
+
+    def __bool__(self) -> bool:
+        if not len(self):
+            for element in self._source:
+                self.append(element)
+                break
+        return len(self) > 0
+
+    def drain(self) -> Iterator[Element]:
+        """Remove and yield all elements."""
+        while self:
+            yield self.popleft()

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.net import telemetry
-from sharegroup.client.records import AcknowledgementResult, CloseReport, TopicPartition
+from sharegroup.client.records import (
+    AcknowledgementResult,
+    CloseReport,
+    Flow,
+    TopicPartition,
+    topic_names,
+)
 from sharegroup.client.settings.consumer_config import ShareConsumerOptions
 from sharegroup.client.share.consumer import share_consumer
 from sharegroup.client.share.consumer.acknowledgement_results import AcknowledgementCallback
-from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.record import Record, UnreadableRecord
 from sharegroup.client.share.consumer.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS
-from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType

@@ -23,17 +23,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
 
 from sharegroup.client.net import telemetry
-from sharegroup.client.records import CloseReport, IllegalStateError, TopicPartition, WakeupError
+from sharegroup.client.records import (
+    CloseReport,
+    Flow,
+    IllegalStateError,
+    TopicPartition,
+    WakeupError,
+    topic_names,
+)
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig, ShareConsumerOptions
 from sharegroup.client.share.consumer.acknowledgement_results import (
     AcknowledgementCallback as AcknowledgementCallback,
 )
-from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.record import Record, UnreadableDelivery, check_type
 from sharegroup.client.share.consumer.share_member import ShareMember
 from sharegroup.client.share.member.membership import new_member_id
-from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import AcknowledgeType
 

@@ -26,10 +26,9 @@ from sharegroup.client.metrics.client_metrics import (
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.net.telemetry import Telemetry
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import Flow, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.acknowledgement_results import AcknowledgementResults
-from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox
 from sharegroup.client.share.consumer.locks import due_locks, say_let_go

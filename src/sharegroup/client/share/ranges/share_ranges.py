@@ -28,10 +28,9 @@ from math import ceil
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
-from sharegroup.client.idle_period import IdlePeriod
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
 from sharegroup.client.net.refusals import left_out, may_pass
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import IdlePeriod, TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.member.group_member import GroupMember
 from sharegroup.client.share.member.idleness import AWAY_SECONDS
