@@ -41,6 +41,7 @@ from sharegroup.client.consume.member_protocol import (
 from sharegroup.client.net.cluster import ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.together import event_within
 from sharegroup.errors import (
     IllegalGeneration,
     KafkaError,
@@ -279,14 +280,8 @@ class ClassicMember:
         """Wait for the time of the next heartbeat, or for a change of topics, and send it."""
         interval_seconds = self._parts.config.heartbeat_interval_ms / 1000
         remaining = self._beat_at + interval_seconds - time.monotonic()
-        if remaining > 0:
-            try:
-                async with asyncio.timeout(remaining):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            else:
-                return
+        if remaining > 0 and await event_within(self._wake, remaining):
+            return
         await self._beat()
 
     async def _beat(self) -> None:

@@ -46,6 +46,7 @@ from sharegroup.client.records import (
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.option_values import GroupProtocol
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig, ConsumerOptions
+from sharegroup.client.together import event_within
 from sharegroup.errors import KafkaError, RequestTimedOut
 
 if TYPE_CHECKING:
@@ -583,11 +584,8 @@ class Consumer:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
-        try:
-            async with asyncio.timeout(remaining):
-                await self._wake.wait()
-        except TimeoutError:
-            return True  # Records may have arrived at the last moment, so look once more.
+        # True in any case: records may have arrived at the last moment, so look once more.
+        await event_within(self._wake, remaining)
         return True
 
     async def _apply(self, change: AssignmentChange) -> None:

@@ -32,6 +32,7 @@ from sharegroup.client.produce.transaction_state import (
 )
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ProducerConfig
+from sharegroup.client.together import event_within
 from sharegroup.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -136,11 +137,7 @@ class Sender:
                 # sent now nor waited for.
                 now = self._monotonic()
                 self._send_ready(tasks, now)
-                try:
-                    async with asyncio.timeout(self._seconds_to_next(now)):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await event_within(self._wake, self._seconds_to_next(now))
 
     # Batches that are due.
 

@@ -39,6 +39,7 @@ from sharegroup.client.share.consumer.acknowledgement_results import (
 from sharegroup.client.share.consumer.record import Record, UnreadableDelivery, check_type
 from sharegroup.client.share.consumer.share_member import ShareMember
 from sharegroup.client.share.member.membership import new_member_id
+from sharegroup.client.together import event_within
 from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import AcknowledgeType
 
@@ -547,10 +548,8 @@ class ShareConsumer:
         for table in tables:
             table.on_settled = self._wake.set
         try:
-            async with asyncio.timeout(remaining):
-                await self._wake.wait()
-        except TimeoutError:
-            return True  # Records may have arrived at the last moment, so look once more.
+            # True in any case: records may have arrived at the last moment, so look once more.
+            await event_within(self._wake, remaining)
         finally:
             for table in tables:
                 table.on_settled = None

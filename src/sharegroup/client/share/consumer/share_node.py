@@ -41,6 +41,7 @@ from sharegroup.client.share.session.share_session import (
     SessionAnswer,
     ShareSession,
 )
+from sharegroup.client.together import event_within
 from sharegroup.errors import (
     KafkaError,
     NetworkException,
@@ -237,7 +238,7 @@ class ShareNode:
             return await self._close()
         remaining = self._paused_until - asyncio.get_running_loop().time()
         if remaining > 0:
-            await _wait(self._wake, remaining)
+            await event_within(self._wake, remaining)
             return None
         # Before a fetch, which the broker may park until the locks have ended.
         if self._has_renewals():
@@ -494,11 +495,3 @@ def _one_of_each_partition(units: Iterable[Settled]) -> tuple[list[Settled], lis
 
 def _runs(units: Iterable[Settled]) -> RunsByPartition:
     return {unit.held.key: unit.runs for unit in units}
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

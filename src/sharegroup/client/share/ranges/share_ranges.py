@@ -46,7 +46,7 @@ from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share.session.renewal_schedule import interval_seconds
 from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share.session.share_session import RunsByPartition, ShareSession
-from sharegroup.client.together import together
+from sharegroup.client.together import event_within, together
 from sharegroup.errors import KafkaError, NetworkException, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
@@ -273,10 +273,7 @@ class ShareRanges:
                 if answering := self._answering(leaders, self._tasks):
                     self._unreachable = None
                     return answering
-            try:
-                async with asyncio.timeout_at(_on_loop(deadline)):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await event_within(self._changed, deadline - time.monotonic()):
                 return {}
 
     def _answering(
@@ -497,8 +494,3 @@ def _within(ranges: Iterable[AcquiredRecords], offsets: OffsetSet) -> tuple[Acqu
         for acquired in ranges
         for first, end in offsets.between(acquired.first_offset, acquired.end_offset)
     )
-
-
-def _on_loop(deadline: float) -> float:
-    """Convert a time of ``time.monotonic()`` to the event loop's clock."""
-    return asyncio.get_running_loop().time() + deadline - time.monotonic()
