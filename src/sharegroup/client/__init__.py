@@ -38,10 +38,7 @@ if TYPE_CHECKING:
         ToOffset as ToOffset,
         new_offsets as new_offsets,
     )
-    from sharegroup.client.admin.quotas import (
-        QuotaEntity as QuotaEntity,
-        QuotaName as QuotaName,
-    )
+    from sharegroup.client.admin.quotas import QuotaEntity as QuotaEntity, QuotaName as QuotaName
     from sharegroup.client.admin.types import (
         AclBinding as AclBinding,
         AclBindingFilter as AclBindingFilter,
@@ -89,10 +86,7 @@ if TYPE_CHECKING:
         ListedOffset as ListedOffset,
         OffsetSpec as OffsetSpec,
     )
-    from sharegroup.client.produce.producer import (
-        Producer as Producer,
-        SendFuture as SendFuture,
-    )
+    from sharegroup.client.produce.producer import Producer as Producer, SendFuture as SendFuture
     from sharegroup.client.produce.transaction import Transaction as Transaction
     from sharegroup.client.records import (
         AcknowledgementResult as AcknowledgementResult,

@@ -80,9 +80,7 @@ async def list_consumer_groups(
     A classic group without members and without a protocol counts as one: it has offsets.
     """
     groups = await list_groups(
-        cluster,
-        states_filter=states_filter,
-        types_filter=(GroupType.CONSUMER, GroupType.CLASSIC),
+        cluster, states_filter=states_filter, types_filter=(GroupType.CONSUMER, GroupType.CLASSIC)
     )
     return [
         group

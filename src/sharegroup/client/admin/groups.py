@@ -388,11 +388,7 @@ def _share_offset(
     cluster: Cluster, topic: Any, partition: Any
 ) -> SharePartitionOffset | KafkaError:
     return outcome(
-        cluster,
-        partition,
-        "DESCRIBE",
-        topic=topic.topic_name,
-        partition=partition.partition_index,
+        cluster, partition, "DESCRIBE", topic=topic.topic_name, partition=partition.partition_index
     ) or SharePartitionOffset(
         known(partition.start_offset), known(partition.leader_epoch), known(partition.lag)
     )

@@ -51,11 +51,7 @@ from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.net.leader_requests import LeaderRequest, ask_leaders, by_topic
 from sharegroup.client.net.refusals import refused, topic_refusal
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import (
-    NONE,
-    KafkaError,
-    LeaderNotAvailable,
-)
+from sharegroup.errors import NONE, KafkaError, LeaderNotAvailable
 
 BY_TOPIC_ID = 12
 """The first version of Metadata that looks up topics by id."""

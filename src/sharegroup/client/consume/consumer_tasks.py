@@ -35,11 +35,7 @@ class ConsumerTasks:
     """Runs the background tasks of one plain consumer; tests replace ``cluster``."""
 
     def __init__(
-        self,
-        config: ConsumerConfig,
-        changed: Callable[[], None],
-        *,
-        cluster: Cluster | None = None,
+        self, config: ConsumerConfig, changed: Callable[[], None], *, cluster: Cluster | None = None
     ) -> None:
         self.config = config
         self.cluster = Cluster(config) if cluster is None else cluster

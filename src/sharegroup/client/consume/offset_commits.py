@@ -240,11 +240,7 @@ class OffsetCommits:
 
     def _group_refusal(self, code: int) -> KafkaError:
         error = refused(
-            code,
-            None,
-            operation="READ",
-            principal=self._cluster.principal,
-            group=self._group_id,
+            code, None, operation="READ", principal=self._cluster.principal, group=self._group_id
         )
         if isinstance(error, MOVED):
             self._cluster.forget_coordinator(self._group_id)

@@ -91,11 +91,7 @@ async def list_offsets(
     end is the last stable offset.
     """
     results = await ask_leaders(
-        cluster,
-        specs,
-        _request(cluster, isolation_level),
-        subject="list_offsets",
-        retried=RETRIED,
+        cluster, specs, _request(cluster, isolation_level), subject="list_offsets", retried=RETRIED
     )
     return {where: _checked(where, specs[where], result) for where, result in results.items()}
 

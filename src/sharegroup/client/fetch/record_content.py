@@ -103,12 +103,7 @@ def maker(
 def copy_as(kind: type[Other], record: RecordContent[Any]) -> Other:
     """Return the record as one of another class."""
     return kind(
-        record._shared,
-        record.offset,
-        record.timestamp_ms,
-        record.key,
-        record.value,
-        record.headers,
+        record._shared, record.offset, record.timestamp_ms, record.key, record.value, record.headers
     )
 
 

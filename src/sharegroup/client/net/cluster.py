@@ -168,9 +168,7 @@ class Cluster:
     def backoff(self) -> Backoff:
         """Return a new Backoff with the client's settings."""
         return Backoff(
-            self.config.retry_backoff_ms,
-            self.config.retry_backoff_max_ms,
-            chance=random.random,
+            self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, chance=random.random
         )
 
     @contextmanager

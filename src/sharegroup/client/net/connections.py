@@ -279,10 +279,7 @@ class Connections:
 
     def _node_at(self, address: Address) -> int:
         """Return the id of the node with this address; -1 if it is not known as a node."""
-        return next(
-            (node_id for node_id, other in self.nodes.items() if other == address),
-            -1,
-        )
+        return next((node_id for node_id, other in self.nodes.items() if other == address), -1)
 
     def _metrics_of(self, address: Address) -> RequestMetrics:
         """Return the metrics of a node; a server that is not known as a node is ``node--1``."""

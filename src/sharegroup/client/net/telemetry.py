@@ -101,9 +101,7 @@ def interval_after(error: KafkaError, interval_ms: int) -> int | None:
 
 
 def wanted_values(
-    metrics: Mapping[str, Mapping[str, float]],
-    subscription: Subscription,
-    pushed: dict[str, float],
+    metrics: Mapping[str, Mapping[str, float]], subscription: Subscription, pushed: dict[str, float]
 ) -> Iterator[OtlpValue]:
     """Yield the metrics that the cluster wants; ``pushed`` keeps the totals of the last push.
 

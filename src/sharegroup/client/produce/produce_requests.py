@@ -86,10 +86,7 @@ def produce_request(
 
 
 def answers(
-    response: Any,
-    version: int,
-    topic_ids: Mapping[str, UUID | None],
-    principal: str | None = None,
+    response: Any, version: int, topic_ids: Mapping[str, UUID | None], principal: str | None = None
 ) -> Iterator[tuple[TopicPartition, Answered]]:
     """Yield the broker's answers by partition."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}

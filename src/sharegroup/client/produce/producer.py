@@ -501,12 +501,7 @@ class Producer:
             sticky = self._sticky[topic] = StickyPartition(chance=random.random)
         return sticky
 
-    def _append(
-        self,
-        where: TopicPartition,
-        record: RawRecord,
-        size: int,
-    ) -> tuple[Batch, bool]:
+    def _append(self, where: TopicPartition, record: RawRecord, size: int) -> tuple[Batch, bool]:
         queue = self._queues.get(where)
         if queue is None:
             queue = self._queues[where] = PartitionQueue(

@@ -478,8 +478,7 @@ class Sender:
 
     async def _ask_identity(self) -> Identity:
         request = InitProducerIdRequest(
-            transactional_id=None,
-            transaction_timeout=i32Timedelta.parse(TRANSACTION_TIMEOUT),
+            transactional_id=None, transaction_timeout=i32Timedelta.parse(TRANSACTION_TIMEOUT)
         )
         # Brokers keep a stock of ids.  A broker without stock may wait long for a controller that
         # does not answer, so the next attempt asks another one.

@@ -22,11 +22,7 @@ from sharegroup.client.consume.consumer_record import ConsumerRecord
 from sharegroup.client.consume.rebalance_listener import RebalanceListener
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.net import telemetry
-from sharegroup.client.records import (
-    IllegalStateError,
-    OffsetAndMetadata,
-    TopicPartition,
-)
+from sharegroup.client.records import IllegalStateError, OffsetAndMetadata, TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerOptions
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError

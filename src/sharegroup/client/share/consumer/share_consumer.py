@@ -369,9 +369,7 @@ class ShareConsumer:
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def acknowledge(
-        self,
-        records: Records,
-        acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT,
+        self, records: Records, acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
         """Acknowledge a record, several records, a batch of `poll_arrow`, or an UnreadableBatch.
 

@@ -42,11 +42,7 @@ from sharegroup.client.share.session.share_session import (
     ShareSession,
 )
 from sharegroup.client.together import event_within
-from sharegroup.errors import (
-    KafkaError,
-    NetworkException,
-    ShareSessionNotFound,
-)
+from sharegroup.errors import KafkaError, NetworkException, ShareSessionNotFound
 from sharegroup.ids import TopicIdPartition
 
 IN_VAIN_MAX = 3

@@ -45,10 +45,7 @@ class GroupMember:
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start the background tasks, which join the group."""
-        return [
-            tasks.create_task(self.heartbeats.run()),
-            tasks.create_task(self.idleness.run()),
-        ]
+        return [tasks.create_task(self.heartbeats.run()), tasks.create_task(self.idleness.run())]
 
     def fetch_ended(
         self,

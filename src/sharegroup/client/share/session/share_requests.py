@@ -207,9 +207,7 @@ def _messages(
     )
 
 
-def _by_topic(
-    keys: Iterable[TopicIdPartition],
-) -> Iterable[tuple[UUID, list[TopicIdPartition]]]:
+def _by_topic(keys: Iterable[TopicIdPartition]) -> Iterable[tuple[UUID, list[TopicIdPartition]]]:
     topics: dict[UUID, list[TopicIdPartition]] = defaultdict(list)
     for key in keys:
         topics[key.topic_id].append(key)
