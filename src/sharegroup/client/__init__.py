@@ -81,7 +81,6 @@ if TYPE_CHECKING:
         RecordDeserializationError as RecordDeserializationError,
         UnreadableConsumerRecord as UnreadableConsumerRecord,
     )
-    from sharegroup.client.consume.rebalance_listener import RebalanceListener as RebalanceListener
     from sharegroup.client.fetch.offsets import (
         ListedOffset as ListedOffset,
         OffsetSpec as OffsetSpec,
@@ -98,6 +97,7 @@ if TYPE_CHECKING:
         LogTruncation as LogTruncation,
         NoOffsetForPartition as NoOffsetForPartition,
         OffsetAndMetadata as OffsetAndMetadata,
+        RebalanceListener as RebalanceListener,
         RecordMetadata as RecordMetadata,
         TopicPartition as TopicPartition,
         WakeupError as WakeupError,
@@ -162,14 +162,13 @@ if not TYPE_CHECKING:
             "client.consume.consumer_record": """
                 ConsumerRecord RecordDeserializationError UnreadableConsumerRecord
             """,
-            "client.consume.rebalance_listener": "RebalanceListener",
             "client.fetch.offsets": "ListedOffset OffsetSpec",
             "client.produce.producer": "Producer SendFuture",
             "client.produce.transaction": "Transaction",
             "client.records": """
                 AcknowledgementResult CloseReport CommitFailedError ConsumerGroupMetadata
                 Flow IllegalStateError LogTruncation NoOffsetForPartition OffsetAndMetadata
-                RecordMetadata TopicPartition WakeupError records_by_partition
+                RebalanceListener RecordMetadata TopicPartition WakeupError records_by_partition
             """,
             "client.settings.option_values": """
                 AcknowledgementMode Compression DnsLookup GroupProtocol IsolationLevel

@@ -1,8 +1,8 @@
-"""Records, partitions, acknowledgement types and reports that the clients take and return."""
+"""What the clients take and return: partitions, offsets, reports, a listener, their own errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -41,6 +41,26 @@ class OffsetAndMetadata:
     metadata: str = ""
     leader_epoch: int | None = None
     """The leader epoch of the last record that was read, or None."""
+
+
+class RebalanceListener:
+    """Functions that `poll` calls when partitions are given or taken; override those you need.
+
+    Each may be a plain function or a coroutine function.
+    """
+
+    def on_partitions_assigned(
+        self, partitions: frozenset[TopicPartition]
+    ) -> Awaitable[None] | None:
+        """Called after partitions were given to this consumer; `seek` is possible here."""
+
+    def on_partitions_revoked(
+        self, partitions: frozenset[TopicPartition]
+    ) -> Awaitable[None] | None:
+        """Called before partitions are taken away; `commit` is still possible here."""
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
+        """Called when other members may own the partitions already, so nothing can be committed."""
 
 
 class HasPartition(Protocol):

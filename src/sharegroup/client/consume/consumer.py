@@ -10,6 +10,7 @@ Heartbeats and fetches are background tasks; `ConsumerTasks` runs them.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 import time
@@ -28,7 +29,6 @@ from sharegroup.client.consume.partition_states import (
     take_columns,
     take_records,
 )
-from sharegroup.client.consume.rebalance_listener import RebalanceListener, call_in_loop
 from sharegroup.client.consume.topic_watch import TopicSubscription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, all_listed, list_offsets
 from sharegroup.client.net import telemetry
@@ -37,6 +37,7 @@ from sharegroup.client.records import (
     IllegalStateError,
     OffsetAndMetadata,
     Offsets,
+    RebalanceListener,
     TopicPartition,
     WakeupError,
     checked_offsets,
@@ -94,7 +95,7 @@ class Consumer:
         self._telemetry = self._tasks.telemetry
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: RebalanceListener | None = None
-        self._call_listener: CallListener = call_in_loop
+        self._call_listener: CallListener = _call_in_loop
         self._is_assigned_by_hand = False
         self._polling = False
         self._woken = False
@@ -692,3 +693,12 @@ class Consumer:
 
 def _partitions(partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(*where) for where in partitions)
+
+
+async def _call_in_loop(
+    function: Callable[..., Any], partitions: frozenset[TopicPartition]
+) -> None:
+    """Call a function of the listener in the event loop, and wait for a coroutine."""
+    result = function(partitions)
+    if inspect.isawaitable(result):
+        await result

@@ -281,7 +281,9 @@ class NodeFetches:
         self._session.answered(int(response.session_id))
         brought, is_failed = self._take_in(entries, response)
         fetcher.metrics.fetched(
-            time.monotonic() - sent_at, sum(map(len, _records(response))), response.throttle_time
+            time.monotonic() - sent_at,
+            sum(map(len, _records(response))),
+            throttle_ms=response.throttle_time.total_seconds() * 1000,
         )
         if is_failed:
             return None

@@ -19,10 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 from sharegroup.client.consume import consumer
 from sharegroup.client.consume.consumer import CLOSE_SECONDS, ITERATION_SECONDS
 from sharegroup.client.consume.consumer_record import ConsumerRecord
-from sharegroup.client.consume.rebalance_listener import RebalanceListener
 from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.net import telemetry
-from sharegroup.client.records import IllegalStateError, OffsetAndMetadata, TopicPartition
+from sharegroup.client.records import (
+    IllegalStateError,
+    OffsetAndMetadata,
+    RebalanceListener,
+    TopicPartition,
+)
 from sharegroup.client.settings.plain_consumer_config import ConsumerOptions
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError

@@ -372,11 +372,8 @@ class ShareMember:
         self._ahead.fetched(node.node_id, records, outcome.limits)
         if answer.failure is None:
             fetched = sum(len(parcel.records) for parcel in outcome.parcels)
-            metrics.fetch.add()
-            metrics.fetch_latency_ms.observe((time.monotonic() - answer.sent_at) * 1000)
-            metrics.fetch_throttle_ms.observe(answer.throttle_ms)
-            metrics.fetch_bytes.observe(fetched)
-            metrics.bytes_consumed.add(fetched)
+            seconds = time.monotonic() - answer.sent_at
+            metrics.fetched(seconds, fetched, throttle_ms=answer.throttle_ms)
             if records:
                 metrics.records_per_request.observe(records)
 
