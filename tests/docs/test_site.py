@@ -99,11 +99,18 @@ def test_reference_has_every_public_name(site: Path, package: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_reference_shows_methods_with_their_texts(site: Path) -> None:
     page = (site / "reference" / "client.html").read_text()
     assert "Queue one record, waiting for buffer space if necessary" in page
     assert "Example::" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["client", "client-sync"])
+def test_reference_shows_methods_that_are_made_of_functions(site: Path, page: str) -> None:
+    text = (site / "reference" / f"{page}.html").read_text()
+    assert "Create topics; the result is None or an error, such as TopicAlreadyExists" in text
+    assert "validate_only" in text
 
 
 @pytest.mark.slow

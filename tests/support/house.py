@@ -25,6 +25,8 @@ PACKAGE = "sharegroup"
 ROOMS = ("broker", "cli", "wire", "core", "client", "worker", "storage", "spark")
 PARAMETERS_MAX = 6
 SMALL_FILE_LINES = 50
+BLOCKING = ("client", "sync")
+"""The package of the blocking clients."""
 
 
 class Source(NamedTuple):
@@ -127,7 +129,11 @@ def repeated_classes(package: Path, sources: list[Source]) -> dict[str, list[str
     """Return the names of classes that stand more than once within a room, by room."""
     rooms: dict[str, Counter[str]] = {}
     for source in sources:
-        room = source.path.relative_to(package).parts[0].removesuffix(".py")
+        parts = source.path.relative_to(package).parts
+        # A blocking client has the name of its asyncio twin on purpose: a program that changes from
+        # one to the other changes an import only.  So the blocking ones count as a room of their
+        # own.
+        room = "client.sync" if parts[:2] == BLOCKING else parts[0].removesuffix(".py")
         rooms.setdefault(room, Counter()).update(source.classes)
     repeated = {
         room: sorted(name for name, count in names.items() if count > 1)

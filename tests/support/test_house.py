@@ -26,3 +26,12 @@ def test_a_class_name_may_stand_once_in_each_room(tmp_path: Path) -> None:
         path.write_text("class Door: ...\n")
     sources = [read_source(path) for path in sorted(tmp_path.rglob("*.py"))]
     assert repeated_classes(tmp_path, sources) == {"hall": ["Door"]}
+
+
+def test_a_blocking_client_may_have_the_name_of_its_twin(tmp_path: Path) -> None:
+    for place in ("client/consumer.py", "client/sync/consumer.py", "client/sync/again.py"):
+        path = tmp_path / place
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("class Consumer: ...\n" if "again" not in place else "class Other: ...\n")
+    sources = [read_source(path) for path in sorted(tmp_path.rglob("*.py"))]
+    assert repeated_classes(tmp_path, sources) == {}

@@ -6,19 +6,18 @@ so do Spark's Python processes, most of which send nothing.
 
 The sub-packages are layers (see ``pyproject.toml``):
 
-    sync                                       the clients without asyncio
-    share | share_ranges | consume             a share consumer | a member that acquires ranges
-                                               | a plain consumer
-    share_locks                                what holds of acquisition locks in both of them
-    share_sessions | group | admin | produce   requests, by what they are about
-    fetch                                      plain reads: offsets and record batches
-    net | loop_thread                          connections, metadata, leaders | a loop in a thread
-    metrics | settings | records | subscribed_topics
+    sync               the clients without asyncio
+    consume            a plain consumer
+    share              a share consumer; a member that acquires ranges; what both have in common
+    admin              the admin client
+    fetch | produce    plain reads: offsets and record batches | the producer
+    net | loop_thread  connections, metadata, leaders | a loop in a thread
+    metrics | settings | records | together
 
 Applications import names from this package.  The worker, the Spark source and the command line
 also use its lower parts: the clients' own modules, `records`, `settings`, `net.cluster`, `fetch`,
-`admin.topics`, `admin.types`, `admin.start_position`, `share_sessions`, `share_ranges`,
-`loop_thread` and `share.flow_control`.  All other modules are internal.
+`admin`, `loop_thread`, and of `share` the flow control, the ranges and the sessions.  All other
+modules are internal; ``pyproject.toml`` names them.
 """
 
 from typing import TYPE_CHECKING
@@ -39,10 +38,7 @@ if TYPE_CHECKING:
         ToOffset as ToOffset,
         new_offsets as new_offsets,
     )
-    from sharegroup.client.admin.quotas import (
-        QuotaEntity as QuotaEntity,
-        QuotaName as QuotaName,
-    )
+    from sharegroup.client.admin.quotas import QuotaEntity as QuotaEntity, QuotaName as QuotaName
     from sharegroup.client.admin.types import (
         AclBinding as AclBinding,
         AclBindingFilter as AclBindingFilter,
@@ -85,25 +81,23 @@ if TYPE_CHECKING:
         RecordDeserializationError as RecordDeserializationError,
         UnreadableConsumerRecord as UnreadableConsumerRecord,
     )
-    from sharegroup.client.consume.rebalance_listener import RebalanceListener as RebalanceListener
     from sharegroup.client.fetch.offsets import (
         ListedOffset as ListedOffset,
         OffsetSpec as OffsetSpec,
     )
-    from sharegroup.client.produce.producer import (
-        Producer as Producer,
-        SendFuture as SendFuture,
-    )
+    from sharegroup.client.produce.producer import Producer as Producer, SendFuture as SendFuture
     from sharegroup.client.produce.transaction import Transaction as Transaction
     from sharegroup.client.records import (
         AcknowledgementResult as AcknowledgementResult,
         CloseReport as CloseReport,
         CommitFailedError as CommitFailedError,
         ConsumerGroupMetadata as ConsumerGroupMetadata,
+        Flow as Flow,
         IllegalStateError as IllegalStateError,
         LogTruncation as LogTruncation,
         NoOffsetForPartition as NoOffsetForPartition,
         OffsetAndMetadata as OffsetAndMetadata,
+        RebalanceListener as RebalanceListener,
         RecordMetadata as RecordMetadata,
         TopicPartition as TopicPartition,
         WakeupError as WakeupError,
@@ -122,7 +116,6 @@ if TYPE_CHECKING:
         SecurityProtocol as SecurityProtocol,
         StartFrom as StartFrom,
     )
-    from sharegroup.client.share.consumer.flow import Flow as Flow
     from sharegroup.client.share.consumer.record import (
         DeserializationError as DeserializationError,
         Record as Record,
@@ -169,21 +162,19 @@ if not TYPE_CHECKING:
             "client.consume.consumer_record": """
                 ConsumerRecord RecordDeserializationError UnreadableConsumerRecord
             """,
-            "client.consume.rebalance_listener": "RebalanceListener",
             "client.fetch.offsets": "ListedOffset OffsetSpec",
             "client.produce.producer": "Producer SendFuture",
             "client.produce.transaction": "Transaction",
             "client.records": """
                 AcknowledgementResult CloseReport CommitFailedError ConsumerGroupMetadata
-                IllegalStateError LogTruncation NoOffsetForPartition OffsetAndMetadata
-                RecordMetadata TopicPartition WakeupError records_by_partition
+                Flow IllegalStateError LogTruncation NoOffsetForPartition OffsetAndMetadata
+                RebalanceListener RecordMetadata TopicPartition WakeupError records_by_partition
             """,
             "client.settings.option_values": """
                 AcknowledgementMode Compression DnsLookup GroupProtocol IsolationLevel
                 MetadataRecovery OnDeserializationError OnUnreadableRecord SaslMechanism
                 SecurityProtocol StartFrom
             """,
-            "client.share.consumer.flow": "Flow",
             "client.share.consumer.record": "DeserializationError Record UnreadableRecord",
             "client.share.consumer.share_consumer": "ShareConsumer",
             "protocol_enums": """

@@ -59,10 +59,7 @@ class _Loop(asyncio.SelectorEventLoop):
         self.given = False
 
     def call_soon(
-        self,
-        callback: Callable[[*Ts], object],
-        *args: *Ts,
-        context: Context | None = None,
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         # Unlike `call_soon_threadsafe`, this does not end a `select` that waits; `wake` does.
         if threading.get_ident() != self.thread_id:

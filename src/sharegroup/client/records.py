@@ -1,8 +1,8 @@
-"""Records, partitions, acknowledgement types and reports that the clients take and return."""
+"""What the clients take and return: partitions, offsets, reports, a listener, their own errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -41,6 +41,26 @@ class OffsetAndMetadata:
     metadata: str = ""
     leader_epoch: int | None = None
     """The leader epoch of the last record that was read, or None."""
+
+
+class RebalanceListener:
+    """Functions that `poll` calls when partitions are given or taken; override those you need.
+
+    Each may be a plain function or a coroutine function.
+    """
+
+    def on_partitions_assigned(
+        self, partitions: frozenset[TopicPartition]
+    ) -> Awaitable[None] | None:
+        """Called after partitions were given to this consumer; `seek` is possible here."""
+
+    def on_partitions_revoked(
+        self, partitions: frozenset[TopicPartition]
+    ) -> Awaitable[None] | None:
+        """Called before partitions are taken away; `commit` is still possible here."""
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
+        """Called when other members may own the partitions already, so nothing can be committed."""
 
 
 class HasPartition(Protocol):
@@ -94,6 +114,25 @@ def checked_time(call: str, timestamp_ms: int) -> int:
             "beginning_offsets and end_offsets return the first and the last offsets"
         )
     return timestamp_ms
+
+
+def topic_names(topics: tuple[str | Iterable[str], ...]) -> tuple[str, ...]:
+    """Return the arguments of ``subscribe``, names or one list of names, sorted."""
+    names_or_list: Iterable[object] = topics
+    only: object = topics[0] if len(topics) == 1 else None
+    if isinstance(only, Iterable) and not isinstance(only, str | bytes):
+        names_or_list = only
+    names = set()
+    for name in names_or_list:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"topic {name!r}: expected the name of a topic, found {type(name).__name__}; "
+                f"pass names, subscribe('a', 'b'), or one list of names, subscribe(['a', 'b'])"
+            )
+        if not name.strip():
+            raise ValueError(f"topic {name!r}: expected the name of a topic, found blanks")
+        names.add(name)
+    return tuple(sorted(names))
 
 
 class IllegalStateError(Exception):
@@ -167,3 +206,48 @@ class CloseReport:
     """The number of records per partition that were held and not settled."""
     error: Exception | None = None
     """Why the close is incomplete, or None; locks and membership then end by their timeouts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """The records that are on their way through a share consumer, at one moment.
+
+        broker ---requested---> waiting ---poll---> in flight ---acknowledged---> settled
+                                `------ at most in_flight_max together ------'
+
+    Sizes are as on the wire, averaged over the records of one fetch.
+    """
+
+    in_flight: int
+    """The number of records that are handed out and not settled."""
+    in_flight_bytes: int
+    """The size of these records."""
+    in_flight_max: int | None
+    """The limit of records in flight and waiting together; None: there is no limit."""
+    waiting: int
+    """The number of records that were fetched and wait for the next polls."""
+    waiting_bytes: int
+    """The size of these records."""
+    requested: int
+    """The number of records that the fetches under way ask for."""
+    is_joined: bool
+    """Whether the consumer is a member of its group, as of the last heartbeat."""
+    is_paused: bool
+    """Whether the consumer fetches no more records, as in a worker that is about to stop."""
+    renews_locks: bool
+    """Whether locks are renewed by the consumer (``auto_renew``).
+
+    It stops when the broker or the group does not allow renewals.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePeriod:
+    """A period in which no broker answered a share group member that waited for records.
+
+    It is so long that the log says so.
+    """
+
+    seconds: float
+    knowledge: str
+    """What the member knows about the cause, and what to do."""

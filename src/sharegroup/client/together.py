@@ -1,4 +1,4 @@
-"""Runs coroutines at the same time, as `asyncio.gather` does, but leaves none behind."""
+"""Waits for several coroutines, or for an event with a limit, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,22 @@ from sharegroup.errors import first_error
 Result = TypeVar("Result")
 
 
+async def event_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for an event; return False if it has not come after so many seconds.  None: no limit."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 async def together(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Return the results in order; the first error cancels the other coroutines and is raised."""
+    """Run coroutines at the same time, and return their results in order.
+
+    Unlike `asyncio.gather`, it leaves none behind: the first error cancels the others, and is
+    raised.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]

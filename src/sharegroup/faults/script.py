@@ -181,6 +181,72 @@ class FaultScript:
             self._faults[fault.number] = fault
         return fault
 
+    def fail(
+        self,
+        api: str,
+        *,
+        error: str,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Answer the next ``times`` requests of an API with an error; the broker applies none.
+
+        ``api`` is Kafka's name of a request, such as ``"Produce"``, or ``"*"`` for all.  ``error``
+        is Kafka's name of an error code, such as ``"NOT_LEADER_OR_FOLLOWER"``.  ``times=None``
+        fails all requests until the fault is removed: use the returned `Fault` as a context
+        manager.  ``topic``, ``partition`` and ``client_id`` restrict it.  Errors of partitions
+        appear in the answer for the partition, and other partitions are served.
+
+        Requests that the broker holds already, such as a fetch that waits, are not affected.
+        """
+        action = Fail.named(error)
+        return self.add(
+            action, api, times=times, topic=topic, partition=partition, client_id=client_id
+        )
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        applied: bool = False,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Delay the next ``times`` requests of an API, by seconds of the broker's clock.
+
+        With ``applied`` the broker applies a request at once, and only its answer is late.  Without
+        it, later requests of the same connection wait as well, because Kafka keeps their order.
+        """
+        action = Delay(seconds, applied)
+        return self.add(
+            action, api, times=times, topic=topic, partition=partition, client_id=client_id
+        )
+
+    def drop(
+        self,
+        api: str,
+        *,
+        applied: bool = False,
+        times: int | None = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Close the connection instead of answering the next ``times`` requests of an API.
+
+        With ``applied`` the broker applies a request first, so its client cannot know whether it
+        was applied.
+        """
+        action = Drop(applied)
+        return self.add(
+            action, api, times=times, topic=topic, partition=partition, client_id=client_id
+        )
+
     def remove(self, number: int) -> bool:
         """Remove a fault by its number; return whether it was there."""
         with self._lock:
@@ -203,7 +269,7 @@ class FaultScript:
     def freeze(self) -> None:
         """Let the broker accept connections and requests, but answer nothing until `thaw`.
 
-        Its clock runs on: locks and sessions may end meanwhile.
+        Its clock runs on, so locks and sessions may end meanwhile.
         """
         self.is_frozen = True
 
@@ -217,7 +283,7 @@ class FaultScript:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze the broker for the block."""
+        """Freeze the broker for a block: ``with b.frozen(): ...``."""
         self.freeze()
         try:
             yield

@@ -29,7 +29,7 @@ from math import ceil
 from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
-from sharegroup.client.idle_period import IdlePeriod
+from sharegroup.client.records import IdlePeriod
 from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.client.share.session.acquired_records import RECORDS_MAX, acquired_offsets

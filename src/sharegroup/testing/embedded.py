@@ -13,19 +13,20 @@ The data is in a temporary folder, which is removed at the end, unless a folder 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from sharegroup.broker.app import Running
 from sharegroup.faults.faulty_broker import AdvancingClock
 from sharegroup.faults.faulty_files import FaultyFiles
-from sharegroup.faults.script import Delay, Drop, Fail, Fault
+from sharegroup.faults.script import Fault, FaultScript
 from sharegroup.storage.disk.files import Files
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.testing.security import MECHANISMS, Security
@@ -57,12 +58,25 @@ def _text(name: str, value: SettingValue) -> str:
     return str(value)
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 WAIT_SECONDS = 10.0
 """The default time limit of ``wait_until``."""
+
+
+def of_script(
+    method: Callable[Concatenate[FaultScript, P], T],
+) -> Callable[Concatenate[BrokerUnderTest, P], T]:
+    """Turn a method of the broker's faults into one of the broker, with signature and docstring."""
+
+    @functools.wraps(method)
+    def call(self: BrokerUnderTest, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self._served.faulty.script, *args, **kwargs)
+
+    return call
 
 
 class BrokerUnderTest:
@@ -134,97 +148,12 @@ class BrokerUnderTest:
         """The faults that were added and not removed, also those that are used up."""
         return self._served.faulty.script.faults
 
-    def fail(
-        self,
-        api: str,
-        *,
-        error: str,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-    ) -> Fault:
-        """Answer the next ``times`` requests of an API with an error; the broker applies none.
-
-        ``api`` is Kafka's name of a request, such as ``"Produce"``, or ``"*"`` for all.  ``error``
-        is Kafka's name of an error code, such as ``"NOT_LEADER_OR_FOLLOWER"``.  ``times=None``
-        fails all requests until the fault is removed: use the returned `Fault` as a context
-        manager.  ``topic``, ``partition`` and ``client_id`` restrict it.  Errors of partitions
-        appear in the answer for the partition, and other partitions are served.
-
-        Requests that the broker holds already, such as a fetch that waits, are not affected.
-        """
-        return self._served.faulty.script.add(
-            Fail.named(error),
-            api,
-            times=times,
-            topic=topic,
-            partition=partition,
-            client_id=client_id,
-        )
-
-    def delay(
-        self,
-        api: str,
-        seconds: float,
-        *,
-        applied: bool = False,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-    ) -> Fault:
-        """Delay the next ``times`` requests of an API, by seconds of the broker's clock.
-
-        With ``applied`` the broker applies a request at once, and only its answer is late.
-        """
-        return self._served.faulty.script.add(
-            Delay(seconds, applied),
-            api,
-            times=times,
-            topic=topic,
-            partition=partition,
-            client_id=client_id,
-        )
-
-    def drop(
-        self,
-        api: str,
-        *,
-        applied: bool = False,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-    ) -> Fault:
-        """Close the connection instead of answering the next ``times`` requests of an API.
-
-        With ``applied`` the broker applies a request first, so its client cannot know whether it
-        was applied.
-        """
-        return self._served.faulty.script.add(
-            Drop(applied),
-            api,
-            times=times,
-            topic=topic,
-            partition=partition,
-            client_id=client_id,
-        )
-
-    def freeze(self) -> None:
-        """Let the broker accept connections and requests, but answer nothing until `thaw`.
-
-        Its clock runs on, so locks and sessions may end meanwhile.
-        """
-        self._served.faulty.script.freeze()
-
-    def thaw(self) -> None:
-        """End `freeze`."""
-        self._served.faulty.script.thaw()
-
-    def frozen(self) -> AbstractContextManager[None]:
-        """Freeze the broker for a block: ``with b.frozen(): ...``."""
-        return self._served.faulty.script.frozen()
+    fail = of_script(FaultScript.fail)
+    delay = of_script(FaultScript.delay)
+    drop = of_script(FaultScript.drop)
+    freeze = of_script(FaultScript.freeze)
+    thaw = of_script(FaultScript.thaw)
+    frozen = of_script(FaultScript.frozen)
 
     def clear_faults(self) -> None:
         """Remove all faults of requests, and thaw the broker."""
@@ -327,7 +256,10 @@ class AsyncTestBroker(BrokerUnderTest):
         await self._do(self._served.cut_power())
 
     async def _ask(self, ask: Callable[[BrokerClients], Coroutine[Any, Any, T]]) -> T:
-        return await self._do(_ask(self._served, ask))
+        async def answer() -> T:
+            return await ask(await self._served.clients())
+
+        return await self._do(answer())
 
     async def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if asyncio.get_running_loop() is self._served.loop:
@@ -337,97 +269,37 @@ class AsyncTestBroker(BrokerUnderTest):
         )
 
 
+def blocking(
+    method: Callable[Concatenate[AsyncTestBroker, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[TestBroker, P], T]:
+    """Turn a coroutine method into one that waits for its result, with signature and docstring."""
+
+    @functools.wraps(method)
+    def call(self: TestBroker, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._do(method(self.asynchronous, *args, **kwargs))
+
+    return call
+
+
 class TestBroker(BrokerUnderTest):
     """A broker on its own thread, for tests that are no coroutines; its methods block."""
 
-    def create_topic(
-        self, name: str, partitions: int = 1, *, settings: Mapping[str, SettingValue] | None = None
-    ) -> None:
-        """Create a topic; ``settings`` are its settings by Kafka's names."""
-        self._ask(lambda clients: clients.create_topic(name, partitions, texts_of(settings)))
-
-    def configure_group(self, group: str, settings: Mapping[str, SettingValue]) -> None:
-        """Change settings of a group by Kafka's names; it need not exist yet.
-
-        ``{"share.auto.offset.reset": "earliest"}`` lets a new share group start at the first record
-        instead of the end.
-        """
-        self._ask(lambda clients: clients.configure_group(group, texts_of(settings)))
-
-    def produce(
-        self,
-        topic: str,
-        *values: bytes | str | None,
-        key: bytes | str | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        partition: int | None = None,
-    ) -> list[RecordMetadata]:
-        """Write one record for each value, and return their partitions and offsets."""
-        return self._ask(
-            lambda clients: clients.produce(
-                topic, values, key=key, headers=headers, partition=partition
-            )
-        )
-
-    def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
-        """Return the records that are in a topic now, in order; no group notices it."""
-        return self._ask(lambda clients: clients.records(topic, partition))
-
-    def wait_until(
-        self,
-        *,
-        lag: int | None = None,
-        group: str | None = None,
-        records: int | None = None,
-        topic: str | None = None,
-        timeout_s: float = WAIT_SECONDS,
-    ) -> None:
-        """Wait until groups have read, or a topic has records; raise TimeoutError with the reason.
-
-        ``lag=0`` waits until a group, or every group, has nothing left to read, in one topic or in
-        all that it reads.  ``records=3, topic="orders"`` waits for at least three records.
-        """
-        self._ask(
-            lambda clients: clients.wait_until(
-                lag=lag, group=group, records=records, topic=topic, timeout_s=timeout_s
-            )
-        )
-
-    def advance(self, seconds: float) -> None:
-        """Advance the broker's clock: locks, sessions and retention that are due end at once."""
-        self._do(_call(lambda: self._served.faulty.advance(seconds)))
-
-    def bump_leader_epoch(self, topic: str, partition: int = 0) -> int:
-        """Raise the leader epoch of a partition, as after a change of its leader; return it.
-
-        Fetches with the old epoch fail with FENCED_LEADER_EPOCH.  Acquisition locks on the
-        partition end, and their acknowledgements fail.
-        """
-        return self._do(_call(lambda: self._served.faulty.bump_leader_epoch(topic, partition)))
-
-    def stop(self) -> None:
-        """Stop the broker cleanly; its data stays for `start`."""
-        self._do(self._served.stop())
-
-    def start(self) -> None:
-        """Start the broker again, on the same port and data."""
-        self._do(self._served.start())
-
-    def kill(self) -> None:
-        """Stop the broker as ``kill -9`` would; its data stays for `start`."""
-        self._do(self._served.kill())
-
-    def cut_power(self) -> None:
-        """Stop the broker as a power failure would; it needs ``files=PowerLossDisk(seed=...)``."""
-        self._do(self._served.cut_power())
+    create_topic = blocking(AsyncTestBroker.create_topic)
+    configure_group = blocking(AsyncTestBroker.configure_group)
+    produce = blocking(AsyncTestBroker.produce)
+    records = blocking(AsyncTestBroker.records)
+    wait_until = blocking(AsyncTestBroker.wait_until)
+    advance = blocking(AsyncTestBroker.advance)
+    bump_leader_epoch = blocking(AsyncTestBroker.bump_leader_epoch)
+    stop = blocking(AsyncTestBroker.stop)
+    start = blocking(AsyncTestBroker.start)
+    kill = blocking(AsyncTestBroker.kill)
+    cut_power = blocking(AsyncTestBroker.cut_power)
 
     @property
     def asynchronous(self) -> AsyncTestBroker:
         """The same broker for coroutines, on any event loop."""
         return AsyncTestBroker(self._served)
-
-    def _ask(self, ask: Callable[[BrokerClients], Coroutine[Any, Any, T]]) -> T:
-        return self._do(_ask(self._served, ask))
 
     def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         process_id = self._served.process_id
@@ -440,11 +312,6 @@ class TestBroker(BrokerUnderTest):
                 f"client to {self.bootstrap_servers}, or run a broker of this process"
             )
         return asyncio.run_coroutine_threadsafe(coroutine, self._served.loop).result()
-
-
-async def _ask(served: ServedBroker, ask: Callable[[BrokerClients], Coroutine[Any, Any, T]]) -> T:
-    """Call a method of the clients of a broker, on its loop."""
-    return await ask(await served.clients())
 
 
 async def _call(function: Callable[[], T]) -> T:
@@ -527,48 +394,69 @@ def run_broker(
     ...     [(record.key, record.value) for record in b.records("orders")]
     [(b'customer-7', b'one apple')]
     """
-    started: list[TestBroker] = []
-    failed: list[BaseException] = []
-    ready = threading.Event()
+    starting = broker(settings, data=data, port=port, clock=clock, files=files, security=security)
     process_id = os.getpid()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        running = broker(
-            settings, data=data, port=port, clock=clock, files=files, security=security
-        )
-        async with running as asynchronous:
-            started.append(TestBroker(asynchronous._served))
-            ready.set()
-            await stop.wait()
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(serve())
-        except BaseException as error:  # noqa: BLE001  Raised again in the caller's thread.
-            failed.append(error)
-        finally:
-            # After a failed start, too: the caller must not wait for the whole limit.
-            ready.set()
-
-    # A daemon, so a broker that does not stop fails the test but does not keep the process alive.
-    thread = threading.Thread(target=run, name="sharegroup-broker", daemon=True)
+    thread = _BrokerThread(starting)
     thread.start()
     try:
         # Within the block that stops it: a broker that starts later would stay for ever.
-        assert ready.wait(START_SECONDS_MAX), "the broker did not start"
-        if failed:
-            raise failed[0]
-        yield started[0]
+        yield thread.broker()
     finally:
         if os.getpid() == process_id:  # A fork has the loop's descriptors, but not its thread.
-            # An `asyncio.Event` may only be set on the thread of its loop. The loop is closed when
-            # the thread has ended: it may end at any time, with an error that must not be hidden.
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(STOP_SECONDS_MAX)
-            assert not thread.is_alive(), f"the broker did not stop within {STOP_SECONDS_MAX} s"
-            loop.close()
+            thread.stop()
         # An error of the start was raised before the body.
-        if failed and started:
-            raise failed[0]
+        if thread.started is not None and thread.failure is not None:
+            raise thread.failure
+
+
+class _BrokerThread:
+    """A thread that runs a broker from `start` to `stop`."""
+
+    def __init__(self, starting: AbstractAsyncContextManager[AsyncTestBroker]) -> None:
+        self._starting = starting
+        self.started: TestBroker | None = None
+        """The running broker; None if its start has not ended, or has failed."""
+        self.failure: BaseException | None = None
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        # A daemon, so a broker that does not stop fails the test but does not keep the process
+        # alive.
+        self._thread = threading.Thread(target=self._run, name="sharegroup-broker", daemon=True)
+
+    def start(self) -> None:
+        """Begin to start the broker."""
+        self._thread.start()
+
+    def broker(self) -> TestBroker:
+        """Return the broker when it has started; raise the error of its start."""
+        assert self._ready.wait(START_SECONDS_MAX), "the broker did not start"
+        if self.failure is not None:
+            raise self.failure
+        assert self.started is not None, "a start ends with a broker or an error"
+        return self.started
+
+    def stop(self) -> None:
+        """Stop the broker, and wait for the end of the thread."""
+        # An `asyncio.Event` may only be set on the thread of its loop. The loop is closed when the
+        # thread has ended: it may end at any time, with an error that must not be hidden.
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(STOP_SECONDS_MAX)
+        assert not self._thread.is_alive(), f"the broker did not stop within {STOP_SECONDS_MAX} s"
+        self._loop.close()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self.serve())
+        except BaseException as error:  # noqa: BLE001  Raised again in the caller's thread.
+            self.failure = error
+        finally:
+            # After a failed start, too: the caller must not wait for the whole limit.
+            self._ready.set()
+
+    async def serve(self) -> None:
+        """Run the broker until `stop`."""
+        async with self._starting as asynchronous:
+            self.started = TestBroker(asynchronous._served)
+            self._ready.set()
+            await self._stop.wait()

@@ -130,10 +130,7 @@ def _tls_settings(folder: Path) -> dict[str, str]:
         ) from error
     if not (folder / "ca.pem").exists():
         make_certificates(folder, hosts=("127.0.0.1", "localhost"), clients=())
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(folder / "server.pem"),
-    }
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(folder / "server.pem")}
 
 
 def _quoted(password: str) -> str:

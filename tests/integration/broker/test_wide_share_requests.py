@@ -181,7 +181,9 @@ def test_whole_answer_of_a_wide_fetch_is_reserved(tmp_path: Path) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         await produce(broker, *range(RECORDS))
         reserved: list[int] = []
-        with observed_calls(UnlimitedAnswers.reserve, lambda call: reserved.append(call["answer_bytes"])):
+        with observed_calls(
+            UnlimitedAnswers.reserve, lambda call: reserved.append(call["answer_bytes"])
+        ):
             found = await answer_to(broker, fetch(topic_id, range(PARTITIONS)))
         assert reserved[-1] == sum(len(partition.records or b"") for partition in found)
         assert len(reserved) > 1

@@ -271,7 +271,7 @@ def test_broker_in_doubt_is_used_again_when_it_answers() -> None:
         async with bench.member() as ranges:
             assert plain(await ranges.acquire(records_max=1, wait_ms=WAIT_MS))
             [node_id] = ranges._cluster.nodes
-            for connection in ranges._cluster._connections.values():
+            for connection in ranges._cluster._connections._by_purpose.values():
                 connection.fail(RequestTimedOut("silent"))
             ranges._cluster.doubt(node_id)
             assert (await ranges.acquire(wait_ms=WAIT_MS)).ranges

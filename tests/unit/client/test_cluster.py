@@ -23,7 +23,7 @@ from kio.schema.metadata.v13.response import (
 
 from sharegroup.client.net import cluster as cluster_module
 from sharegroup.client.net.cluster import COORDINATORS_MAX, Cluster, ConnectionPurpose, Topic
-from sharegroup.client.net.dns import canonical_addresses
+from sharegroup.client.net.connections import canonical_addresses
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import (
@@ -178,7 +178,8 @@ def test_former_addresses_of_a_broker_are_forgotten(connection: Connection) -> N
             connection.port = port
             await cluster.refresh([])
             await cluster.connection(1)
-        return len(cluster._connections) + len(cluster._opening) + len(cluster._pauses)
+        connections = cluster._connections
+        return sum(map(len, (connections._by_purpose, connections._opening, connections._pauses)))
 
     assert asyncio.run(run()) <= 9  # Three each for the bootstrap address and the last two.
 
@@ -518,7 +519,7 @@ def test_bootstrap_servers_are_asked_again_unless_the_strategy_is_none(
             with pytest.raises(NetworkException, match="no broker can be reached"):
                 await cluster.any_connection()
         else:
-            cluster._connections.clear()
+            cluster._connections._by_purpose.clear()
             await cluster.refresh(["t"])
             assert brokers.asked == [asked]
 

@@ -22,6 +22,7 @@ from sharegroup.client.share.consumer.record import (
     UnreadableRecord,
 )
 from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.wire.batches.batches import stamp, stamp_append_time
@@ -46,7 +47,11 @@ def batch(first: int, *values: bytes) -> bytes:
 def locks(held: HeldRecords, *acquired: tuple[int, int]) -> list[AcquisitionLock]:
     made = [
         AcquisitionLock(
-            held, first, end, 1, acquired_at=70.0, deadline=LOCK_DEADLINE, record_bytes=10.0
+            held,
+            AcquiredRecords.of_range(first, end, 1),
+            acquired_at=70.0,
+            deadline=LOCK_DEADLINE,
+            record_bytes=10.0,
         )
         for first, end in acquired
     ]
@@ -138,7 +143,7 @@ def test_each_record_refers_to_the_lock_that_covers_its_offset() -> None:
     found = list(decode_records(held, batches, under, settings))
     assert [decoded_.lock for decoded_ in found] == under
     covers = [
-        [(record.offset, under.index(record._lock)) for record in some.records] for some in found
+        [(record.offset, under.index(record._shared)) for record in some.records] for some in found
     ]
     assert covers == [[(10, 0)], [(11, 1), (12, 1)], [(13, 2), (14, 2)]]
 
@@ -481,7 +486,7 @@ def test_large_batch_is_handed_out_in_pieces_and_has_no_gaps() -> None:
     assert offsets == [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12]
     assert len(parts) > 5
     assert all(part.failure is None for part in parts)
-    assert [record._lock is part.lock for part in parts for record in part.records] == [True] * 11
+    assert [record._shared is part.lock for part in parts for record in part.records] == [True] * 11
     assert settled(held) == (AckRun(13, 14, 2),)
 
 

@@ -3,6 +3,7 @@
 from sharegroup.client import AcquireMode
 from sharegroup.client.share.consumer.inbox import Inbox, Parcel
 from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from tests.unit.client.test_membership import answer, exchange, member, said
 from tests.unit.client.test_window import Flight
 
@@ -34,7 +35,11 @@ def test_waiting_records_are_released_unless_delivered_too_often() -> None:
     held, inbox = flight.held, Inbox(flight.config)
     locks = [
         AcquisitionLock(
-            held, first, first + 10, count, acquired_at=0, deadline=30, record_bytes=10.0
+            held,
+            AcquiredRecords.of_range(first, first + 10, count),
+            acquired_at=0,
+            deadline=30,
+            record_bytes=10.0,
         )
         for first, count in ((100, 1), (110, 4), (120, 3))
     ]

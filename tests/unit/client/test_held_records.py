@@ -10,6 +10,7 @@ from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.record import Record
 from sharegroup.client.share.consumer.settled import Settled
 from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import InvalidRecordState, ShareSessionNotFound
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
@@ -19,7 +20,13 @@ KEY = TopicIdPartition(TopicId(UUID(int=1)), 3)
 
 
 def locked(held: HeldRecords, first: int, end: int, *, handed_out: bool = True) -> AcquisitionLock:
-    lock = AcquisitionLock(held, first, end, 1, acquired_at=0.0, deadline=30.0, record_bytes=10.0)
+    lock = AcquisitionLock(
+        held,
+        AcquiredRecords.of_range(first, end, 1),
+        acquired_at=0.0,
+        deadline=30.0,
+        record_bytes=10.0,
+    )
     held.acquired(lock)
     if handed_out:
         held.hand_out(lock, range(first, end))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sharegroup.client.lazy_deque import LazyDeque
+from sharegroup.client.fetch.record_content import LazyDeque
 
 
 def numbers(taken: list[int]) -> Iterator[int]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.net.cluster import Address, Cluster
+from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.connection import Connection
+from sharegroup.client.net.connections import Address
 from sharegroup.client.net.sasl import warn_of_plaintext
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import KafkaError, NetworkException

@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 import pytest
 
-from sharegroup.client.fetch.range_fetch import MissingOffsets, RangeFetch, WantedRanges
+from sharegroup.client.fetch.range_fetch import (
+    RESPONSE_BYTES_MAX,
+    MissingOffsets,
+    RangeFetch,
+    WantedRanges,
+)
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
@@ -43,9 +48,15 @@ class Reading(NamedTuple):
     missing: list[MissingOffsets]
 
 
-async def read(cluster: Cluster, *partitions: WantedRanges, **options: object) -> Reading:
+async def read(
+    cluster: Cluster,
+    *partitions: WantedRanges,
+    response_bytes_max: int = RESPONSE_BYTES_MAX,
+    **options: object,
+) -> Reading:
     reading = Reading([], [])
     fetch = RangeFetch(cluster, partitions, missing=reading.missing.append, **options)  # type: ignore[arg-type]
+    fetch.response_bytes_max = response_bytes_max
     while fetched := await fetch.next_round():
         for batches in fetched:
             reading.offsets.extend(

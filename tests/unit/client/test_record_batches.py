@@ -17,6 +17,7 @@ from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox, Parcel
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import InvalidRecordState, UnreadableBatch
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
@@ -44,7 +45,11 @@ def parcel(held: HeldRecords, records: bytes, *acquired: tuple[int, int, int]) -
     """What a fetch brought: first and end offset and delivery count of each range."""
     locks = [
         AcquisitionLock(
-            held, first, end, count, acquired_at=70.0, deadline=LOCK_DEADLINE, record_bytes=10.0
+            held,
+            AcquiredRecords.of_range(first, end, count),
+            acquired_at=70.0,
+            deadline=LOCK_DEADLINE,
+            record_bytes=10.0,
         )
         for first, end, count in acquired
     ]
@@ -259,7 +264,9 @@ def test_redelivered_columns_are_settled_only_by_their_second_delivery() -> None
 
 def test_a_lock_is_done_when_all_its_columns_are_settled() -> None:
     held = table()
-    lock = AcquisitionLock(held, 0, 4, 1, acquired_at=0, deadline=9, record_bytes=1.0)
+    lock = AcquisitionLock(
+        held, AcquiredRecords.of_range(0, 4, 1), acquired_at=0, deadline=9, record_bytes=1.0
+    )
     columns = HeldColumns(np.arange(4), [(lock, 4)])
     columns.settle(np.array([0, 2]), ACCEPT)
     assert (lock.open, columns.open) == (4, 2)

@@ -7,6 +7,7 @@ import pytest
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.locks import AcquisitionLock, due_locks, say_let_go
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.renewal_schedule import interval_seconds, look_seconds
 from sharegroup.ids import TopicId, TopicIdPartition
 
@@ -15,7 +16,11 @@ HELD = HeldRecords(TopicIdPartition(TopicId(UUID(int=1)), 0), TopicPartition("t"
 
 def lock(*, acquired_at: float, deadline: float) -> AcquisitionLock:
     return AcquisitionLock(
-        HELD, 7, 9, 1, acquired_at=acquired_at, deadline=deadline, record_bytes=1
+        HELD,
+        AcquiredRecords.of_range(7, 9, 1),
+        acquired_at=acquired_at,
+        deadline=deadline,
+        record_bytes=1,
     )
 
 

@@ -10,6 +10,7 @@ from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.settled import Settled, after_refusal
 from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
@@ -35,7 +36,13 @@ Runs = list[tuple[int, int, int]]
 def unit(*runs: tuple[int, int, int], locks: list[tuple[int, int, float]]) -> Settled:
     """Runs (first, end, type) under locks (first, end, deadline)."""
     made = [
-        AcquisitionLock(HELD, first, end, 1, acquired_at=0, deadline=deadline, record_bytes=1)
+        AcquisitionLock(
+            HELD,
+            AcquiredRecords.of_range(first, end, 1),
+            acquired_at=0,
+            deadline=deadline,
+            record_bytes=1,
+        )
         for first, end, deadline in locks
     ]
     return Settled(HELD, tuple(AckRun(*run) for run in runs), made)

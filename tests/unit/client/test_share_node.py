@@ -192,7 +192,7 @@ def test_nothing_is_tried_again_when_its_lock_has_ended() -> None:
     async def scenario(bench: Bench) -> None:
         (record,) = await bench.fetch()
         record.accept()
-        record._lock.deadline = 0.0
+        record._shared.deadline = 0.0
         assert await bench.settle() == [([0], CoordinatorNotAvailable)]
 
     play(scenario, fetched(b"a"), acknowledged(error=CoordinatorNotAvailable.code))
@@ -205,7 +205,7 @@ def test_ended_lock_does_not_fail_acknowledgements_under_other_locks() -> None:
         records = await bench.fetch()
         for record in records:
             record.accept()
-        records[0]._lock.deadline = 0.0
+        records[0]._shared.deadline = 0.0
         assert await bench.settle() == [([0, 1], InvalidRecordState), ([2, 3], None)]
         assert bench.sent() == [[(0, 3, (1,))], [(2, 3, (1,))]]
 
@@ -375,13 +375,13 @@ def test_a_lock_that_ended_does_not_end_the_renewal_of_others() -> None:
     async def scenario(bench: Bench) -> None:
         records = await bench.fetch()
         before = [record.deadline for record in records]
-        bench.node.renew(record._lock for record in records)
+        bench.node.renew(record._shared for record in records)
         refused = []
         for _ in range(5):
             refused += (await bench.outcomes.get()).not_renewed
         ((unit, error),) = refused
         assert isinstance(error, InvalidRecordState)
-        assert unit.renewals == ((records[1]._lock, None),)
+        assert unit.renewals == ((records[1]._shared, None),)
         moved = [
             record.deadline > deadline for record, deadline in zip(records, before, strict=True)
         ]

@@ -7,9 +7,9 @@ import pytest
 from sharegroup.client.produce.partition_queue import Identity
 from sharegroup.client.produce.transaction_state import (
     Ending,
+    ProducerTransactions,
     TransactionPhase,
     TransactionRequest,
-    TransactionState,
     Verdict,
     verdict_of,
 )
@@ -41,14 +41,14 @@ R = TransactionRequest
 P = TransactionPhase
 
 
-def ready(*, is_version_2: bool = True) -> TransactionState:
-    state = TransactionState("shop-1")
+def ready(*, is_version_2: bool = True) -> ProducerTransactions:
+    state = ProducerTransactions("shop-1")
     state.begin_initializing()
     state.initialized(FIRST, is_version_2=is_version_2)
     return state
 
 
-def begun(*, is_version_2: bool = True) -> TransactionState:
+def begun(*, is_version_2: bool = True) -> ProducerTransactions:
     state = ready(is_version_2=is_version_2)
     state.begin()
     return state
@@ -112,7 +112,7 @@ def test_a_second_transaction_at_a_time_is_refused() -> None:
 
 @pytest.mark.parametrize("phase", ["new", "ready", "committing", "aborting"])
 def test_a_record_outside_of_a_transaction_is_refused(phase: str) -> None:
-    state = TransactionState("shop-1") if phase == "new" else ready()
+    state = ProducerTransactions("shop-1") if phase == "new" else ready()
     if phase.endswith("ing"):
         state.begin()
         state.begin_ending(is_commit=phase == "committing")
@@ -211,7 +211,7 @@ def test_a_fenced_producer_is_fenced_for_ever() -> None:
 
 
 def test_a_refused_initialization_can_be_repeated() -> None:
-    state = TransactionState("shop-1")
+    state = ProducerTransactions("shop-1")
     state.begin_initializing()
     state.failed(R.INIT_PRODUCER_ID, TransactionalIdAuthorizationFailed("no"))
     assert state.phase is P.UNINITIALIZED

@@ -11,6 +11,7 @@ from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox, Parcel
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.window import Window
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.ids import TopicId, TopicIdPartition
 
 RECORD_BYTES = 10.0
@@ -35,7 +36,11 @@ class Flight:
 
     def _lock(self, first: int, end: int) -> AcquisitionLock:
         lock = AcquisitionLock(
-            self.held, first, end, 1, acquired_at=0, deadline=30, record_bytes=RECORD_BYTES
+            self.held,
+            AcquiredRecords.of_range(first, end, 1),
+            acquired_at=0,
+            deadline=30,
+            record_bytes=RECORD_BYTES,
         )
         self.held.acquired(lock)
         return lock

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
-from sharegroup.client.idle_period import IdlePeriod
+from sharegroup.client.records import IdlePeriod
 from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.client.share.session.acquired_records import AcquiredRecords

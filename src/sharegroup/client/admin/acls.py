@@ -11,11 +11,9 @@ from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsReques
 from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 from kio.static.primitive import i8
 
-from sharegroup.client.admin.calls import call
-from sharegroup.client.admin.topics import ask_any, outcome
+from sharegroup.client.admin.calls import ask_any, call, check, outcome
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.refusals import refused
 from sharegroup.errors import NONE, KafkaError, UnknownServerError, UnsupportedVersion
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 
@@ -37,9 +35,7 @@ async def create_acls(
         subject="create_acls",
     )
     return {
-        binding: outcome(
-            cluster, result.error_code, result.error_message, operation="ALTER", acl=str(binding)
-        )
+        binding: outcome(cluster, result, "ALTER", acl=str(binding))
         for binding, result in _paired(distinct_bindings, answer.results)
     }
 
@@ -54,13 +50,7 @@ async def describe_acls(
         DescribeAclsRequest(**_fields_of(filter_ or AclBindingFilter())),
         subject="describe_acls",
     )
-    if answer.error_code != NONE:
-        raise refused(
-            answer.error_code,
-            answer.error_message,
-            operation="DESCRIBE",
-            principal=cluster.principal,
-        )
+    check(cluster, answer, "DESCRIBE")
     return tuple(
         sorted(_binding(resource, acl) for resource in answer.resources for acl in resource.acls)
     )
@@ -81,16 +71,7 @@ async def delete_acls(
     results: dict[AclBindingFilter, tuple[AclBinding, ...] | KafkaError] = {}
     for filter_, result in _paired(distinct_filters, answer.filter_results):
         failed = [result, *(acl for acl in result.matching_acls if acl.error_code != NONE)]
-        errors = (
-            outcome(
-                cluster,
-                entry.error_code,
-                entry.error_message,
-                operation="ALTER",
-                filter=str(filter_),
-            )
-            for entry in failed
-        )
+        errors = (outcome(cluster, entry, "ALTER", filter=str(filter_)) for entry in failed)
         error = next((failure for failure in errors if failure is not None), None)
         results[filter_] = error or tuple(
             sorted(_binding(acl, acl) for acl in result.matching_acls)

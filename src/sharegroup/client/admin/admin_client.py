@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, Unpack
-from uuid import UUID
 
 from sharegroup.client.admin import (
     acls,
@@ -30,8 +29,8 @@ from sharegroup.client.admin import (
 )
 from sharegroup.client.admin.calls import method
 from sharegroup.client.fetch.offsets import ListedOffset, list_offsets
+from sharegroup.client.net import telemetry
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig, ClientOptions, config_from
 from sharegroup.errors import KafkaError
@@ -49,7 +48,7 @@ class AdminClient:
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         self._cluster = Cluster(config_from(ClientConfig, options))
-        self._telemetry = Telemetry(self._cluster)
+        self._telemetry = telemetry.Telemetry(self._cluster)
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,17 +75,8 @@ class AdminClient:
         """The user as ACLs name it (``User:name``); None if only the broker knows the name."""
         return self._cluster.principal
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The current value of every metric, by Kafka's metric group and name."""
-        return self._cluster.metrics.read()
-
-    async def client_instance_id(self, timeout: float | None = None) -> UUID:
-        """Return the id that the cluster gives this client for its metrics (KIP-714).
-
-        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
-        cluster serves no telemetry.
-        """
-        return await self._telemetry.client_instance_id(timeout)
+    metrics = telemetry.metrics
+    client_instance_id = telemetry.client_instance_id
 
     # Topics.
 

@@ -14,8 +14,7 @@ from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeatur
 from kio.static.primitive import i8, i16, i32
 
 import sharegroup
-from sharegroup.client.admin.calls import call
-from sharegroup.client.admin.topics import ask_any, known, outcome, timeout_of
+from sharegroup.client.admin.calls import ask_any, call, check, known, outcome, timeout_of
 from sharegroup.client.admin.types import (
     FeatureRange,
     Features,
@@ -26,7 +25,6 @@ from sharegroup.client.admin.types import (
     ReplicaLog,
 )
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import NONE, InvalidRequest, KafkaError, UnknownServerError
 from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest
@@ -67,18 +65,9 @@ async def _log_dirs(cluster: Cluster, node_id: int) -> LogDirs:
         return await (await cluster.connection(node_id)).request(request)
 
     response = await cluster.retrying(attempt, subject=f"describe_log_dirs of broker {node_id}")
-    if response.error_code != NONE:
-        raise refused(
-            response.error_code,
-            None,
-            operation="DESCRIBE",
-            principal=cluster.principal,
-            node=node_id,
-        )
+    check(cluster, response, "DESCRIBE", node=node_id)
     return {
-        log_dir.log_dir: outcome(
-            cluster, log_dir.error_code, None, operation="DESCRIBE", log_dir=log_dir.log_dir
-        )
+        log_dir.log_dir: outcome(cluster, log_dir, "DESCRIBE", log_dir=log_dir.log_dir)
         or _log_dir(log_dir)
         for log_dir in response.results
     }
@@ -118,14 +107,7 @@ async def describe_metadata_quorum(
             f"describe_metadata_quorum: expected one partition, the broker answered {len(parts)}"
         )
     for answer in (response, *parts):
-        if answer.error_code != NONE:
-            raise refused(
-                answer.error_code,
-                answer.error_message,
-                operation="DESCRIBE",
-                principal=cluster.principal,
-                request="describe_metadata_quorum",
-            )
+        check(cluster, answer, "DESCRIBE", request="describe_metadata_quorum")
     (quorum,) = parts
     return MetadataQuorum(
         int(quorum.leader_id),
@@ -162,8 +144,7 @@ async def describe_features(cluster: Cluster, *, timeout: float | None = None) -
         client_software_name="sharegroup", client_software_version=sharegroup.__version__
     )
     response = await ask_any(cluster, request, subject="describe_features")
-    if response.error_code != NONE:
-        raise refused(response.error_code, None, request="describe_features")
+    check(cluster, response, request="describe_features")
     epoch = response.finalized_features_epoch
     return Features(
         {
@@ -201,9 +182,4 @@ async def update_features(
     )
     response = await ask_any(cluster, request, subject="update_features")
     # There is one answer for all features: they are changed together or not at all.
-    return {
-        name: outcome(
-            cluster, response.error_code, response.error_message, operation="ALTER", feature=name
-        )
-        for name in updates
-    }
+    return {name: outcome(cluster, response, "ALTER", feature=name) for name in updates}

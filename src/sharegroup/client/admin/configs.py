@@ -20,12 +20,10 @@ from kio.schema.incremental_alter_configs.v1.request import (
 from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 from kio.static.primitive import i8
 
-from sharegroup.client.admin.calls import call
-from sharegroup.client.admin.topics import ask_any, by_item, outcome
+from sharegroup.client.admin.calls import ask_any, by_item, call, check, outcome
 from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.refusals import refused
-from sharegroup.errors import NONE, InvalidRequest, KafkaError
+from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.protocol_enums import ConfigSource, ResourceType
 
 ANY_NODE = -1
@@ -46,10 +44,8 @@ async def describe_configs(
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
     """Return every config of these topics, brokers and groups, with the source of its value.
 
-    ``node_id`` is the broker to ask about topics and groups; None asks any broker.
-
-    Sends one request to each broker among the resources, and one for all other resources.
-    ``node_id`` is the broker to ask for those; None means any broker.
+    Sends one request to each broker among the resources, and one for all other resources, topics
+    and groups.  ``node_id`` is the broker to ask for those; None means any broker.
     """
     requested_resources = tuple(resources)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
@@ -71,13 +67,8 @@ async def describe_configs(
         for item in response.results:
             if (resource := _asked(part, item)) is None:
                 continue
-            results[resource] = outcome(
-                cluster,
-                item.error_code,
-                item.error_message,
-                operation="DESCRIBE_CONFIGS",
-                **_about(resource),
-            ) or {config.name: _entry(config) for config in item.configs}
+            error = outcome(cluster, item, "DESCRIBE_CONFIGS", **_about(resource))
+            results[resource] = error or {config.name: _entry(config) for config in item.configs}
     return by_item(requested_resources, results, "resource")
 
 
@@ -100,14 +91,7 @@ async def list_config_resources(
         # Version 0 knows only subscriptions to client metrics, and takes no types.
         version_min=0 if resource_types == (ResourceType.CLIENT_METRICS,) else ALL_TYPES,
     )
-    if response.error_code != NONE:
-        raise refused(
-            response.error_code,
-            None,
-            operation="DESCRIBE_CONFIGS",
-            principal=cluster.principal,
-            request="list_config_resources",
-        )
+    check(cluster, response, "DESCRIBE_CONFIGS", request="list_config_resources")
     known_types = frozenset(map(int, ResourceType))
     return sorted(
         (
@@ -129,7 +113,7 @@ async def incremental_alter_configs(
 ) -> dict[ConfigResource, KafkaError | None]:
     """Change single configs and keep the others; atomic for each resource.
 
-    A request is atomic for each resource.  ``validate_only`` changes nothing.
+    ``validate_only`` changes nothing.
     """
     results: dict[ConfigResource, KafkaError | None] = {}
     for node_id, part in (await _by_node(cluster, changes, results)).items():
@@ -155,13 +139,7 @@ async def incremental_alter_configs(
         for answer in response.responses:
             if (resource := _asked(part, answer)) is None:
                 continue
-            results[resource] = outcome(
-                cluster,
-                answer.error_code,
-                answer.error_message,
-                operation="ALTER_CONFIGS",
-                **_about(resource),
-            )
+            results[resource] = outcome(cluster, answer, "ALTER_CONFIGS", **_about(resource))
     return by_item(changes, results, "resource")
 
 

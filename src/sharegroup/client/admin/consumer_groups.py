@@ -34,7 +34,7 @@ from kio.schema.offset_fetch.v9.request import (
 from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32
 
-from sharegroup.client.admin.calls import call
+from sharegroup.client.admin.calls import by_item, call, known, operations_of, outcome
 from sharegroup.client.admin.groups import (
     Answered,
     ask_about_group,
@@ -43,7 +43,6 @@ from sharegroup.client.admin.groups import (
     list_groups,
     offsets_by_group,
 )
-from sharegroup.client.admin.topics import by_item, known, operations_of, outcome
 from sharegroup.client.admin.types import (
     CommittedOffset,
     ConsumerGroupDescription,
@@ -81,9 +80,7 @@ async def list_consumer_groups(
     A classic group without members and without a protocol counts as one: it has offsets.
     """
     groups = await list_groups(
-        cluster,
-        states_filter=states_filter,
-        types_filter=(GroupType.CONSUMER, GroupType.CLASSIC),
+        cluster, states_filter=states_filter, types_filter=(GroupType.CONSUMER, GroupType.CLASSIC)
     )
     return [
         group
@@ -187,8 +184,6 @@ async def list_consumer_group_offsets(
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
     """Return the committed offsets of consumer groups by partition.
 
-    None in place of partitions means all partitions of the group.
-
     None in place of partitions means all partitions that the group has offsets for.
     """
 
@@ -273,12 +268,7 @@ def _asked(partitions: Iterable[TopicPartition]) -> tuple[OffsetFetchRequestTopi
 
 def _committed(cluster: Cluster, topic: str, partition: Any) -> CommittedOffset | KafkaError:
     error = outcome(
-        cluster,
-        partition.error_code,
-        None,
-        operation="DESCRIBE",
-        topic=topic,
-        partition=partition.partition_index,
+        cluster, partition, "DESCRIBE", topic=topic, partition=partition.partition_index
     )
     return error or CommittedOffset(
         known(partition.committed_offset),
@@ -293,9 +283,8 @@ def _outcomes(
     return {
         TopicPartition(topic.name, partition.partition_index): outcome(
             cluster,
-            partition.error_code,
-            None,
-            operation="READ",
+            partition,
+            "READ",
             group=group_id,
             topic=topic.name,
             partition=partition.partition_index,

@@ -29,8 +29,15 @@ from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
 from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.client.admin.calls import call
-from sharegroup.client.admin.topics import by_item, known, operations_of, outcome, several
+from sharegroup.client.admin.calls import (
+    by_item,
+    call,
+    check,
+    known,
+    operations_of,
+    outcome,
+    several,
+)
 from sharegroup.client.admin.types import (
     GroupListing,
     GroupState,
@@ -40,10 +47,9 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, CoordinatorType
 from sharegroup.client.net.leader_requests import by_topic
-from sharegroup.client.net.refusals import answer_about, refused
+from sharegroup.client.net.refusals import answer_about
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
-    NONE,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     KafkaError,
@@ -97,8 +103,7 @@ async def list_groups(
         listed = {}
         for node_id in cluster.nodes:
             response = await (await cluster.connection(node_id)).request(request)
-            if response.error_code != NONE:
-                raise refused(response.error_code, None, request="list_groups", node=node_id)
+            check(cluster, response, request="list_groups", node=node_id)
             for group in response.groups:
                 # By id: two brokers may list a group that moves between their answers.
                 listed[group.group_id] = GroupListing(
@@ -152,8 +157,6 @@ async def list_share_group_offsets(
     timeout: float | None = None,
 ) -> dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError]:
     """Return the start offset and lag of share groups by partition.
-
-    None in place of partitions means all partitions of the group.
 
     None in place of partitions means all partitions that the group has offsets for.
     """
@@ -233,9 +236,8 @@ async def alter_share_group_offsets(
     answered = {
         TopicPartition(topic.topic_name, partition.partition_index): outcome(
             cluster,
-            partition.error_code,
-            partition.error_message,
-            operation="READ",
+            partition,
+            "READ",
             group=group_id,
             topic=topic.topic_name,
             partition=partition.partition_index,
@@ -267,12 +269,7 @@ async def delete_share_group_offsets(
     )
     answered = {
         str(topic_answer.topic_name): outcome(
-            cluster,
-            topic_answer.error_code,
-            topic_answer.error_message,
-            operation="READ",
-            group=group_id,
-            topic=topic_answer.topic_name,
+            cluster, topic_answer, "READ", group=group_id, topic=topic_answer.topic_name
         )
         for topic_answer in response.responses
     }
@@ -352,7 +349,6 @@ async def ask_coordinator(
     the response that have error codes, or None if it has none.  ``operation`` is the ACL operation
     on the group that the request needs.  An answer without the expected part is an error, too.
     """
-    about = {kind.resource: key}
     subject = f"{kind.resource} {key!r}"
     is_about_offsets = isinstance(request, ABOUT_OFFSETS)
     purpose = ConnectionPurpose.SHARE_OFFSETS if is_about_offsets else ConnectionPurpose.CONTROL
@@ -371,15 +367,7 @@ async def ask_coordinator(
         for answer in parts or ():
             if answer.error_code in LOOK_AGAIN:
                 cluster.forget_coordinator(key, kind=kind)
-            if answer.error_code != NONE:
-                message = getattr(answer, "error_message", None)
-                raise refused(
-                    answer.error_code,
-                    message,
-                    operation=operation,
-                    principal=cluster.principal,
-                    **about,
-                )
+            check(cluster, answer, operation, **{kind.resource: key})
         return response
 
     return await cluster.retrying(attempt, subject=subject)
@@ -400,12 +388,7 @@ def _share_offset(
     cluster: Cluster, topic: Any, partition: Any
 ) -> SharePartitionOffset | KafkaError:
     return outcome(
-        cluster,
-        partition.error_code,
-        partition.error_message,
-        operation="DESCRIBE",
-        topic=topic.topic_name,
-        partition=partition.partition_index,
+        cluster, partition, "DESCRIBE", topic=topic.topic_name, partition=partition.partition_index
     ) or SharePartitionOffset(
         known(partition.start_offset), known(partition.leader_epoch), known(partition.lag)
     )

@@ -13,17 +13,12 @@ from kio.schema.alter_client_quotas.v1.request import (
     EntryData,
     OpData,
 )
-from kio.schema.describe_client_quotas.v1.request import (
-    ComponentData,
-    DescribeClientQuotasRequest,
-)
+from kio.schema.describe_client_quotas.v1.request import ComponentData, DescribeClientQuotasRequest
 from kio.static.primitive import f64, i8
 
-from sharegroup.client.admin.calls import call
-from sharegroup.client.admin.topics import ask_any, by_item, outcome
+from sharegroup.client.admin.calls import ask_any, by_item, call, check, outcome
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.refusals import refused
-from sharegroup.errors import NONE, KafkaError
+from sharegroup.errors import KafkaError
 
 # Quota entities: the users, client ids and addresses that quotas are for.
 
@@ -105,13 +100,7 @@ async def alter_client_quotas(
     answered: dict[QuotaEntity, KafkaError | None] = {}
     for entry in response.entries:
         entity = _entity((named.entity_type, named.entity_name) for named in entry.entity)
-        answered[entity] = outcome(
-            cluster,
-            entry.error_code,
-            entry.error_message,
-            operation="ALTER_CONFIGS",
-            quota=str(entity),
-        )
+        answered[entity] = outcome(cluster, entry, "ALTER_CONFIGS", quota=str(entity))
     return by_item(changes, answered, "quota entity")
 
 
@@ -135,14 +124,7 @@ async def describe_client_quotas(
         components=tuple(_component(kind, name) for kind, name in entity.named()), strict=strict
     )
     response = await ask_any(cluster, request, subject="describe_client_quotas")
-    if response.error_code != NONE:
-        raise refused(
-            response.error_code,
-            response.error_message,
-            operation="DESCRIBE_CONFIGS",
-            principal=cluster.principal,
-            request="describe_client_quotas",
-        )
+    check(cluster, response, "DESCRIBE_CONFIGS", request="describe_client_quotas")
     return {
         _entity((named.entity_type, named.entity_name) for named in entry.entity): {
             value.key: float(value.value) for value in entry.values

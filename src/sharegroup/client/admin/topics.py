@@ -6,9 +6,8 @@ Requests about a partition's log go to the partition leader.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -27,9 +26,20 @@ from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v13.response import MetadataResponseTopic
 from kio.schema.types import TopicName as KioTopicName
-from kio.static.primitive import i16, i32, i32Timedelta, i64
+from kio.static.primitive import i16, i32, i64
 
-from sharegroup.client.admin.calls import call
+from sharegroup.client.admin.calls import (
+    ask_any,
+    by_item,
+    call,
+    check,
+    known,
+    operations_of,
+    outcome,
+    several,
+    timeout_of,
+    until_allowed,
+)
 from sharegroup.client.admin.types import (
     ClusterDescription,
     NewTopic,
@@ -38,80 +48,13 @@ from sharegroup.client.admin.types import (
     TopicDescription,
 )
 from sharegroup.client.net.cluster import Cluster, Topic
-from sharegroup.client.net.leader_requests import ask_leaders, by_topic
-from sharegroup.client.net.refusals import left_out, refused, topic_refusal
+from sharegroup.client.net.leader_requests import LeaderRequest, ask_leaders, by_topic
+from sharegroup.client.net.refusals import refused, topic_refusal
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import (
-    NONE,
-    KafkaError,
-    LeaderNotAvailable,
-    RequestTimedOut,
-    ThrottlingQuotaExceeded,
-)
-from sharegroup.protocol_enums import AclOperation
+from sharegroup.errors import NONE, KafkaError, LeaderNotAvailable
 
 BY_TOPIC_ID = 12
 """The first version of Metadata that looks up topics by id."""
-
-Key = TypeVar("Key")
-Result = TypeVar("Result")
-
-
-def outcome(
-    cluster: Cluster,
-    code: int,
-    message: str | None,
-    *,
-    operation: str | None = None,
-    **about: str | int,
-) -> KafkaError | None:
-    """Return None for success, or the error, which names the item and a missing permission."""
-    if code == NONE:
-        return None
-    return refused(code, message, operation=operation, principal=cluster.principal, **about)
-
-
-def timeout_of(cluster: Cluster) -> i32Timedelta:
-    """Return the time that the broker may take: the request timeout of the client, at most."""
-    limit_ms = min(cluster.config.request_timeout_ms, cluster.call_timeout_ms())
-    return i32Timedelta.parse(timedelta(milliseconds=limit_ms))
-
-
-def several(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names as a tuple; raise TypeError for a single string.
-
-    Python would iterate over the characters of the string.
-    """
-    if isinstance(names, str | bytes):
-        raise TypeError(f"expected a list of names, got a single name: {names!r}")
-    return tuple(names)
-
-
-def by_item(
-    asked: Iterable[Key], answered: Mapping[Key, Result | KafkaError], kind: str
-) -> dict[Key, Result | KafkaError]:
-    """Return one result for each requested item, in the order of the request.
-
-    If a broker leaves an item out, its result is an error; additional items are dropped.
-    """
-    return {item: answered[item] if item in answered else left_out(kind, item) for item in asked}
-
-
-async def ask_any(
-    cluster: Cluster, request: Any, *, subject: str, version_min: int | None = None
-) -> Any:
-    """Send a request to any broker that answers; retry until the timeout of the call.
-
-    A broker that does not serve ``version_min`` of the request raises UnsupportedVersion.
-    """
-
-    async def attempt() -> Any:
-        connection = await cluster.any_connection()
-        if version_min is not None:
-            connection.check_version(request.__api_key__, version_min)
-        return await connection.request(request)
-
-    return await cluster.retrying(attempt, subject=subject)
 
 
 @call
@@ -146,13 +89,7 @@ def _outcomes(
 ) -> dict[str, KafkaError | None]:
     """Return None or the error of each topic, by its name."""
     return {
-        str(answer.name): outcome(
-            cluster,
-            answer.error_code,
-            answer.error_message,
-            operation=operation,
-            topic=answer.name,
-        )
+        str(answer.name): outcome(cluster, answer, operation, topic=answer.name)
         for answer in answers
     }
 
@@ -293,16 +230,6 @@ def _described(topic: MetadataResponseTopic) -> TopicDescription:
     )
 
 
-def operations_of(bits: int) -> frozenset[AclOperation] | None:
-    """Convert a bit field to operations; None if the broker did not fill it in.
-
-    Every user who sees a resource may describe it, so a field without DESCRIBE is not filled in.
-    """
-    if bits < 0 or not bits & 1 << AclOperation.DESCRIBE:
-        return None
-    return frozenset(operation for operation in AclOperation if bits & 1 << operation)
-
-
 @call
 async def describe_topics_by_id(
     cluster: Cluster,
@@ -355,8 +282,7 @@ async def describe_cluster(
         include_fenced_brokers=include_fenced,
     )
     response = await ask_any(cluster, request, subject="describe_cluster")
-    if response.error_code != NONE:
-        raise refused(response.error_code, response.error_message, request="describe_cluster")
+    check(cluster, response, request="describe_cluster")
     return ClusterDescription(
         response.cluster_id,
         response.controller_id,
@@ -376,9 +302,8 @@ async def delete_records(
 ) -> dict[TopicPartition, int | KafkaError]:
     """Delete the records before these offsets; return the new log start offsets.
 
-    The offset -1 deletes all records of the partition.
-
-    The requests go to the partition leaders.  The offset -1 means the high watermark.
+    The requests go to the partition leaders.  The offset -1 means the high watermark: it deletes
+    all records of the partition.
     """
 
     def request(part: Mapping[TopicPartition, int], _: Mapping[str, Topic]) -> DeleteRecordsRequest:
@@ -397,50 +322,12 @@ async def delete_records(
         )
 
     return await ask_leaders(
-        cluster, offsets, request, _log_start, operation="DELETE", subject="delete_records"
+        cluster,
+        offsets,
+        LeaderRequest(make=request, read=_log_start, operation="DELETE"),
+        subject="delete_records",
     )
 
 
 def _log_start(partition: Any) -> int:
     return int(partition.low_watermark)
-
-
-def known(number: int) -> int | None:
-    """Return the number, or None for a negative one, which means unknown."""
-    return None if number < 0 else number
-
-
-Item = TypeVar("Item")
-
-
-async def until_allowed(
-    cluster: Cluster,
-    items: Mapping[str, Item],
-    ask: Callable[[Mapping[str, Item]], Awaitable[Mapping[str, KafkaError | None]]],
-    *,
-    subject: str,
-) -> dict[str, KafkaError | None]:
-    """Return the results of changes by name; those over the quota are tried again (KIP-599).
-
-    The connection waits for the throttle time before it sends the next request.  When the time of
-    the call is up, the changes that are still over the quota have ThrottlingQuotaExceeded.
-    """
-    results: dict[str, KafkaError | None] = {}
-    remaining = dict(items)
-
-    async def attempt() -> None:
-        results.update(await ask(remaining))
-        for name in list(remaining):
-            if not isinstance(results.get(name), ThrottlingQuotaExceeded):
-                del remaining[name]
-        if remaining:
-            refusal = results[next(iter(remaining))]
-            assert refusal is not None
-            raise refusal
-
-    try:
-        await cluster.retrying(attempt, subject=subject)
-    except RequestTimedOut:
-        if not results:
-            raise  # No broker has answered.
-    return results

@@ -30,9 +30,8 @@ from kio.schema.write_txn_markers.v2.request import (
 )
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
-from sharegroup.client.admin.calls import call
+from sharegroup.client.admin.calls import call, check, known
 from sharegroup.client.admin.groups import ask_coordinator, by_group
-from sharegroup.client.admin.topics import known
 from sharegroup.client.admin.types import (
     OpenTransaction,
     ProducerIdentity,
@@ -44,6 +43,7 @@ from sharegroup.client.admin.types import (
 from sharegroup.client.net.cluster import Cluster, CoordinatorType, Topic
 from sharegroup.client.net.leader_requests import (
     LEADER_CHANGED,
+    LeaderRequest,
     ask_leaders,
     by_topic,
 )
@@ -96,8 +96,7 @@ async def list_transactions(
             # Without the filter an older broker would list all transactions.
             connection.check_version(request.__api_key__, version_min)
             response = await connection.request(request)
-            if response.error_code != NONE:
-                raise refused(response.error_code, None, request="list_transactions", node=node_id)
+            check(cluster, response, request="list_transactions", node=node_id)
             if response.unknown_state_filters:
                 raise InvalidRequest(
                     f"no such transaction states: {', '.join(response.unknown_state_filters)}; "
@@ -190,9 +189,7 @@ async def describe_producers(
     return await ask_leaders(
         cluster,
         dict.fromkeys(partitions),
-        request,
-        _producers,
-        operation="READ",
+        LeaderRequest(make=request, read=_producers, operation="READ"),
         subject="describe_producers",
     )
 

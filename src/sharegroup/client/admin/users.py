@@ -21,8 +21,7 @@ from kio.schema.describe_user_scram_credentials.v0.request import (
 )
 from kio.static.primitive import i8, i32
 
-from sharegroup.client.admin.calls import call
-from sharegroup.client.admin.topics import ask_any, by_item, outcome, several
+from sharegroup.client.admin.calls import ask_any, by_item, call, check, outcome, several
 from sharegroup.client.admin.types import (
     ScramCredentialAlteration,
     ScramCredentialInfo,
@@ -30,9 +29,8 @@ from sharegroup.client.admin.types import (
     UserScramCredentialUpsertion,
 )
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.net.refusals import refused
 from sharegroup.core.security.scram import salted_password
-from sharegroup.errors import NONE, InvalidRequest, KafkaError
+from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.protocol_enums import ScramMechanism
 
 SALT_BYTES = 24
@@ -50,16 +48,10 @@ async def describe_user_scram_credentials(
         users=None if names is None else tuple(UserName(name=user) for user in names)
     )
     answer = await ask_any(cluster, request, subject="describe_user_scram_credentials")
-    if answer.error_code != NONE:
-        raise refused(
-            answer.error_code,
-            answer.error_message,
-            operation="DESCRIBE",
-            principal=cluster.principal,
-        )
+    check(cluster, answer, "DESCRIBE")
     described: dict[str, tuple[ScramCredentialInfo, ...] | KafkaError] = {}
     for result in answer.results:
-        error = outcome(cluster, result.error_code, result.error_message, user=result.user)
+        error = outcome(cluster, result, user=result.user)
         described[result.user] = error or tuple(
             ScramCredentialInfo(ScramMechanism.of(int(info.mechanism)), int(info.iterations))
             for info in result.credential_infos
@@ -96,9 +88,7 @@ async def alter_user_scram_credentials(
     )
     answer = await ask_any(cluster, request, subject="alter_user_scram_credentials")
     results: dict[str, KafkaError | None] = {
-        result.user: outcome(
-            cluster, result.error_code, result.error_message, operation="ALTER", user=result.user
-        )
+        result.user: outcome(cluster, result, "ALTER", user=result.user)
         for result in answer.results
     }
     return by_item(dict.fromkeys(change.user for change in listed), results, "user")

@@ -26,7 +26,7 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
 
 
-class Batch(NamedTuple):
+class ClassifiedBatch(NamedTuple):
     """A batch in the buffer of a fetch answer."""
 
     position: int
@@ -37,7 +37,9 @@ class Batch(NamedTuple):
     """Why its transaction marker cannot be read; None for every other batch."""
 
 
-def classified_batches(buffer: Buffer, aborted: Iterable[AbortedTransaction]) -> Iterator[Batch]:
+def classified_batches(
+    buffer: Buffer, aborted: Iterable[AbortedTransaction]
+) -> Iterator[ClassifiedBatch]:
     """Yield all whole batches in order; raise CorruptMessage for an invalid header."""
     upcoming = sorted(aborted, key=lambda transaction: -transaction.first_offset)
     producers: set[int] = set()
@@ -49,11 +51,11 @@ def classified_batches(buffer: Buffer, aborted: Iterable[AbortedTransaction]) ->
                 try:
                     marker = decode_marker(memoryview(buffer)[position : position + header.size])
                 except CorruptMessage as error:
-                    yield Batch(position, header, False, error)
+                    yield ClassifiedBatch(position, header, False, error)
                     continue
                 if marker is not None and not marker.is_commit:
                     producers.discard(header.producer_id)
-            yield Batch(position, header, False)
+            yield ClassifiedBatch(position, header, False)
         else:
             is_aborted = header.is_transactional and header.producer_id in producers
-            yield Batch(position, header, not is_aborted)
+            yield ClassifiedBatch(position, header, not is_aborted)

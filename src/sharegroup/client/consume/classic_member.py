@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -28,24 +27,21 @@ from kio.static.primitive import i32, i32Timedelta
 from sharegroup.client.consume.assignors import MemberSubscription, assign
 from sharegroup.client.consume.coordinator_requests import (
     IN_VAIN_MAX,
+    NO_GENERATION,
     CoordinatorContact,
-    ask_group_coordinator,
-    raise_refusal,
+    MemberParts,
 )
-from sharegroup.client.consume.handover import AssignmentChange, ChangeKind, Handover
+from sharegroup.client.consume.handover import AssignmentChange, ChangeKind
 from sharegroup.client.consume.member_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from sharegroup.client.consume.offset_commits import NO_GENERATION, MemberIdentity
-from sharegroup.client.consume.topic_watch import TopicWatch
-from sharegroup.client.metrics.client_metrics import ConsumerMetrics
-from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
+from sharegroup.client.net.cluster import ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.client.together import event_within
 from sharegroup.errors import (
     IllegalGeneration,
     KafkaError,
@@ -65,28 +61,9 @@ JOIN_EXTRA_MS = 5_000
 class ClassicMember:
     """One member of a classic consumer group."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        config: ConsumerConfig,
-        identity: MemberIdentity,
-        handover: Handover,
-        topics: TopicWatch,
-        *,
-        owned: Callable[[], frozenset[TopicPartition]],
-        changed: Callable[[], None],
-        metrics: ConsumerMetrics,
-    ) -> None:
-        assert config.group_id, "a member has a group"
-        self._group_id = config.group_id
-        self._cluster = cluster
-        self._config = config
-        self._identity = identity
-        self._handover = handover
-        self._topics = topics
-        self._owned = owned
-        self._changed = changed
-        self._metrics = metrics
+    def __init__(self, parts: MemberParts) -> None:
+        self._parts = parts
+        self._group_id = parts.group_id
         self._wake = asyncio.Event()
         self._must_join = True
         self._joined_topics: frozenset[str] = frozenset()
@@ -94,7 +71,7 @@ class ClassicMember:
         self._group_counts: dict[str, int] | None = None
         """The partition counts that this member assigned as the leader; None if it is not."""
         self._beat_at = 0.0
-        self.contact = CoordinatorContact(config.group_id)
+        self.contact = CoordinatorContact(parts)
         self.failure: KafkaError | None = None
         """The error that ended the membership; None while `run` goes on."""
 
@@ -104,11 +81,11 @@ class ClassicMember:
 
     async def run(self) -> None:
         """Join the group and stay a member until a fatal error; then return."""
-        backoff = self._cluster.backoff()
+        backoff = self._parts.cluster.backoff()
         in_vain = 0
         while self.failure is None:
             self._wake.clear()
-            if not self._topics.is_listed:
+            if not self._parts.topics.is_listed:
                 await self._wake.wait()
                 continue
             try:
@@ -127,7 +104,7 @@ class ClassicMember:
             except KafkaError as error:
                 if not may_pass(error):
                     self.failure = error
-                    self._changed()
+                    self._parts.changed()
                     return
                 self.contact.failed(error)
                 await asyncio.sleep(backoff.next_ms() / 1000)
@@ -137,14 +114,14 @@ class ClassicMember:
 
     async def leave(self) -> None:
         """Leave the group, unless this is a static member; `run` must have ended before."""
-        identity = self._identity
+        identity = self._parts.identity
         member_id, identity.member_id = identity.member_id, ""
         identity.epoch = NO_GENERATION
         self._must_join, self._group_counts = True, None
         # KIP-345: the partitions of a static member wait for it until its session ends.
         if not member_id or identity.instance_id is not None:
             return
-        await self._ask(
+        await self.contact.ask(
             LeaveGroupRequest(
                 group_id=KioGroupId(self._group_id),
                 members=(LeavingMember(member_id=member_id, reason="the consumer is closed"),),
@@ -153,17 +130,17 @@ class ClassicMember:
 
     def _is_outdated(self) -> bool:
         """Whether another subscription or other topics make a new assignment necessary."""
-        if self._topics.subscribed != self._joined_topics:
+        if self._parts.topics.subscribed != self._joined_topics:
             return True
         counts = self._group_counts
-        return counts is not None and self._topics.counts(self._group_topics) != counts
+        return counts is not None and self._parts.topics.counts(self._group_topics) != counts
 
     # Joining.
 
     async def _rejoin(self) -> None:
         """Give up partitions, join, and take the new assignment."""
         await self._give_up()
-        topics = self._topics.subscribed
+        topics = self._parts.topics.subscribed
         # Stays set if anything fails before the assignment is here, so that the next round joins.
         self._must_join = True
         joined = await self._join(topics)
@@ -174,15 +151,15 @@ class ClassicMember:
         # again.
         self._must_join, self._joined_topics = False, topics
         self._beat_at = time.monotonic()
-        self._metrics.rebalance.add()
+        self._parts.metrics.rebalance.add()
         log.info(
             "event=group.joined group=%s member=%s generation=%s partitions=%s",
             self._group_id,
-            self._identity.member_id,
-            self._identity.epoch,
+            self._parts.identity.member_id,
+            self._parts.identity.epoch,
             len(assigned),
         )
-        owned = self._owned()
+        owned = self._parts.owned()
         if owned - assigned:
             await self._change(ChangeKind.REVOKED, owned - assigned)
             # The members that these partitions are meant for get them when all join again.
@@ -192,9 +169,9 @@ class ClassicMember:
 
     async def _give_up(self) -> None:
         """Revoke what has to be given up before joining: everything, if not cooperative."""
-        owned = self._owned()
-        if self._config.is_cooperative:
-            topics = self._topics.subscribed
+        owned = self._parts.owned()
+        if self._parts.config.is_cooperative:
+            topics = self._parts.topics.subscribed
             # KIP-429: a cooperative member only gives up what it does not subscribe to any more.
             owned = frozenset(where for where in owned if where.topic not in topics)
         if owned:
@@ -202,9 +179,9 @@ class ClassicMember:
 
     async def _join(self, topics: frozenset[str]) -> Any:
         """Return the answer of JoinGroup; None if the coordinator only assigned a member id."""
-        config, identity = self._config, self._identity
+        config, identity = self._parts.config, self._parts.identity
         subscription = encode_subscription(
-            topics, self._owned(), generation=identity.epoch, rack=config.client_rack
+            topics, self._parts.owned(), generation=identity.epoch, rack=config.client_rack
         )
         request = JoinGroupRequest(
             group_id=KioGroupId(self._group_id),
@@ -224,10 +201,10 @@ class ClassicMember:
         timeout_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_EXTRA_MS)
         try:
             # JoinGroup is parked until all members have joined, so it has its own connection.
-            response = await self._ask(
+            response = await self.contact.ask(
                 request, purpose=ConnectionPurpose.GROUP, timeout_ms=timeout_ms
             )
-        # KIP-394: `_ask` has kept the new member id, with which the next attempt joins.
+        # KIP-394: `ask` has kept the new member id, with which the next attempt joins.
         except MemberIdRequired as error:
             if request.member_id:
                 raise UnknownServerError(
@@ -244,7 +221,7 @@ class ClassicMember:
         return response
 
     async def _sync(self, joined: Any) -> frozenset[TopicPartition]:
-        identity = self._identity
+        identity = self._parts.identity
         assignments: dict[str, bytes] = {}
         # KIP-814: a static leader that came back must not assign again; it only learns its
         # partitions.
@@ -252,7 +229,7 @@ class ClassicMember:
             assignments = await self._assignments(joined)
         elif joined.leader != joined.member_id:
             self._group_counts = None
-        response = await self._ask(
+        response = await self.contact.ask(
             SyncGroupRequest(
                 group_id=KioGroupId(self._group_id),
                 generation_id=i32(identity.epoch),
@@ -269,8 +246,8 @@ class ClassicMember:
             # SyncGroup is parked until the leader has assigned, for up to the rebalance timeout,
             # like JoinGroup.
             timeout_ms=max(
-                self._config.request_timeout_ms,
-                self._config.max_poll_interval_ms + JOIN_EXTRA_MS,
+                self._parts.config.request_timeout_ms,
+                self._parts.config.max_poll_interval_ms + JOIN_EXTRA_MS,
             ),
         )
         return decode_assignment(response.assignment)
@@ -282,15 +259,15 @@ class ClassicMember:
             for member in joined.members
         }
         topics = frozenset().union(*(member.topics for member in members.values()))
-        await self._topics.refresh(topics)
+        await self._parts.topics.refresh(topics)
         self._group_topics = topics
-        self._topics.watch_group(topics)
-        counts = self._group_counts = self._topics.counts(topics)
+        self._parts.topics.watch_group(topics)
+        counts = self._group_counts = self._parts.topics.counts(topics)
         assignment = assign(joined.protocol_name, counts, members)
         log.info(
             "event=group.assigned group=%s generation=%s assignor=%s members=%s topics=%s",
             self._group_id,
-            self._identity.epoch,
+            self._parts.identity.epoch,
             joined.protocol_name,
             len(members),
             len(counts),
@@ -301,24 +278,18 @@ class ClassicMember:
 
     async def _stay(self) -> None:
         """Wait for the time of the next heartbeat, or for a change of topics, and send it."""
-        interval_seconds = self._config.heartbeat_interval_ms / 1000
+        interval_seconds = self._parts.config.heartbeat_interval_ms / 1000
         remaining = self._beat_at + interval_seconds - time.monotonic()
-        if remaining > 0:
-            try:
-                async with asyncio.timeout(remaining):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            else:
-                return
+        if remaining > 0 and await event_within(self._wake, remaining):
+            return
         await self._beat()
 
     async def _beat(self) -> None:
-        identity = self._identity
-        self._metrics.heartbeat.add()
-        self._metrics.last_heartbeat.mark()
+        identity = self._parts.identity
+        self._parts.metrics.heartbeat.add()
+        self._parts.metrics.last_heartbeat.mark()
         self._beat_at = started_at = time.monotonic()
-        await self._ask(
+        await self.contact.ask(
             HeartbeatRequest(
                 group_id=KioGroupId(self._group_id),
                 generation_id=i32(identity.epoch),
@@ -326,20 +297,20 @@ class ClassicMember:
                 group_instance_id=identity.instance_id,
             )
         )
-        self._metrics.heartbeat_ms.observe((time.monotonic() - started_at) * 1000)
+        self._parts.metrics.heartbeat_ms.observe((time.monotonic() - started_at) * 1000)
 
     async def _change(self, kind: ChangeKind, partitions: frozenset[TopicPartition]) -> None:
         """Wait until a poll has made the change; send heartbeats meanwhile."""
         change = AssignmentChange(kind, partitions)
-        asking = asyncio.ensure_future(self._handover.ask(change))
-        interval_seconds = self._config.heartbeat_interval_ms / 1000
+        asking = asyncio.ensure_future(self._parts.handover.ask(change))
+        interval_seconds = self._parts.config.heartbeat_interval_ms / 1000
         try:
             while True:
                 await asyncio.wait([asking], timeout=interval_seconds)
                 if asking.done():
                     return
                 # Without a generation there is no membership to keep alive.
-                if self._identity.epoch == NO_GENERATION:
+                if self._parts.identity.epoch == NO_GENERATION:
                     continue
                 try:
                     await self._beat()
@@ -360,35 +331,17 @@ class ClassicMember:
             "event=group.lost group=%s member=%s generation=%s reason='%s' action='the member "
             "joins again; if this repeats, poll more often or increase session_timeout_ms'",
             self._group_id,
-            self._identity.member_id,
-            self._identity.epoch,
+            self._parts.identity.member_id,
+            self._parts.identity.epoch,
             error,
         )
-        self._identity.epoch = NO_GENERATION
+        self._parts.identity.epoch = NO_GENERATION
         # After ILLEGAL_GENERATION the coordinator still knows the member, which joins under its id.
         if isinstance(error, UnknownMemberId):
-            self._identity.member_id = ""
+            self._parts.identity.member_id = ""
         self._must_join = True
-        if owned := self._owned():
+        if owned := self._parts.owned():
             await self._change(ChangeKind.LOST, owned)
-
-    async def _ask(
-        self,
-        request: Any,
-        *,
-        purpose: ConnectionPurpose = ConnectionPurpose.CONTROL,
-        timeout_ms: int | None = None,
-    ) -> Any:
-        """Send a request to the coordinator; raise the error of its answer."""
-        cluster, group_id = self._cluster, self._group_id
-        response = await ask_group_coordinator(
-            cluster, group_id, request, purpose=purpose, timeout_ms=timeout_ms
-        )
-        if int(response.error_code) == MemberIdRequired.code:
-            self._identity.member_id = response.member_id
-        raise_refusal(cluster, group_id, self._identity.member_id, response)
-        self.contact.answered()
-        return response
 
 
 def _milliseconds(number: int) -> i32Timedelta:

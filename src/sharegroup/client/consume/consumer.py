@@ -10,13 +10,13 @@ Heartbeats and fetches are background tasks; `ConsumerTasks` runs them.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
-from uuid import UUID
 
 from sharegroup.client.consume.consumer_record import ConsumerRecord
 from sharegroup.client.consume.consumer_tasks import ConsumerTasks
@@ -29,23 +29,25 @@ from sharegroup.client.consume.partition_states import (
     take_columns,
     take_records,
 )
-from sharegroup.client.consume.rebalance_listener import RebalanceListener, call_in_loop
 from sharegroup.client.consume.topic_watch import TopicSubscription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, all_listed, list_offsets
+from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
     IllegalStateError,
     OffsetAndMetadata,
     Offsets,
+    RebalanceListener,
     TopicPartition,
     WakeupError,
     checked_offsets,
     checked_time,
+    topic_names,
 )
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.option_values import GroupProtocol
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig, ConsumerOptions
-from sharegroup.client.subscribed_topics import topic_names
+from sharegroup.client.together import event_within
 from sharegroup.errors import KafkaError, RequestTimedOut
 
 if TYPE_CHECKING:
@@ -90,9 +92,10 @@ class Consumer:
         self._config = config_from(ConsumerConfig, options)
         self._wake = asyncio.Event()
         self._tasks = ConsumerTasks(self._config, self._wake.set)
+        self._telemetry = self._tasks.telemetry
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: RebalanceListener | None = None
-        self._call_listener: CallListener = call_in_loop
+        self._call_listener: CallListener = _call_in_loop
         self._is_assigned_by_hand = False
         self._polling = False
         self._woken = False
@@ -143,30 +146,10 @@ class Consumer:
             self._config.group_id, identity.epoch, identity.member_id, identity.instance_id
         )
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The current value of every metric, by Kafka's metric group and name."""
-        return self._tasks.cluster.metrics.read()
-
-    async def client_instance_id(
-        self,
-        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
-    ) -> UUID:
-        """Return the id that the cluster gives this client for its metrics (KIP-714).
-
-        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
-        cluster serves no telemetry.
-        """
-        return await self._tasks.telemetry.client_instance_id(timeout)
-
-    def register_metric_for_subscription(
-        self, group: str, name: str, read: Callable[[], float]
-    ) -> None:
-        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
-        self._tasks.cluster.metrics.gauge(group, name, read)
-
-    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
-        """Remove a metric of the application."""
-        self._tasks.cluster.metrics.remove_gauge(group, name)
+    metrics = telemetry.metrics
+    client_instance_id = telemetry.client_instance_id
+    register_metric_for_subscription = telemetry.register_metric_for_subscription
+    unregister_metric_from_subscription = telemetry.unregister_metric_from_subscription
 
     # Start and close.
 
@@ -602,11 +585,8 @@ class Consumer:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
-        try:
-            async with asyncio.timeout(remaining):
-                await self._wake.wait()
-        except TimeoutError:
-            return True  # Records may have arrived at the last moment, so look once more.
+        # True in any case: records may have arrived at the last moment, so look once more.
+        await event_within(self._wake, remaining)
         return True
 
     async def _apply(self, change: AssignmentChange) -> None:
@@ -713,3 +693,12 @@ class Consumer:
 
 def _partitions(partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(*where) for where in partitions)
+
+
+async def _call_in_loop(
+    function: Callable[..., Any], partitions: frozenset[TopicPartition]
+) -> None:
+    """Call a function of the listener in the event loop, and wait for a coroutine."""
+    result = function(partitions)
+    if inspect.isawaitable(result):
+        await result

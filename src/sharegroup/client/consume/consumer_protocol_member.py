@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -30,18 +30,13 @@ from kio.static.primitive import i32, i32Timedelta
 
 from sharegroup.client.consume.coordinator_requests import (
     IN_VAIN_MAX,
+    NO_GENERATION,
     CoordinatorContact,
-    ask_group_coordinator,
-    raise_refusal,
+    MemberParts,
 )
-from sharegroup.client.consume.handover import AssignmentChange, ChangeKind, Handover
-from sharegroup.client.consume.offset_commits import NO_GENERATION, MemberIdentity
-from sharegroup.client.consume.topic_watch import TopicWatch
-from sharegroup.client.metrics.client_metrics import ConsumerMetrics
-from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.consume.handover import AssignmentChange, ChangeKind
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.client.share.member.membership import (
     INTERVAL_MS_DEFAULT,
     checked_epoch,
@@ -68,30 +63,9 @@ STATIC_LEAVE_EPOCH = -2
 class ConsumerProtocolMember:
     """One member of a consumer group whose partitions the group coordinator assigns."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        config: ConsumerConfig,
-        identity: MemberIdentity,
-        handover: Handover,
-        topics: TopicWatch,
-        *,
-        broker_pattern: Callable[[], str | None],
-        owned: Callable[[], frozenset[TopicPartition]],
-        changed: Callable[[], None],
-        metrics: ConsumerMetrics,
-    ) -> None:
-        assert config.group_id, "a member has a group"
-        self._group_id = config.group_id
-        self._cluster = cluster
-        self._config = config
-        self._identity = identity
-        self._handover = handover
-        self._topics = topics
-        self._broker_pattern = broker_pattern
-        self._owned = owned
-        self._changed = changed
-        self._metrics = metrics
+    def __init__(self, parts: MemberParts) -> None:
+        self._parts = parts
+        self._group_id = parts.group_id
         self._wake = asyncio.Event()
         self._interval_ms = INTERVAL_MS_DEFAULT
         self._target: frozenset[TopicIdPartition] | None = None
@@ -103,7 +77,7 @@ class ConsumerProtocolMember:
         self._reconciling: asyncio.Task[None] | None = None
         self._may_be_member = False
         """Whether the coordinator may count this member; also if a join was not answered."""
-        self.contact = CoordinatorContact(config.group_id)
+        self.contact = CoordinatorContact(parts)
         self.failure: KafkaError | None = None
         """The error that ended the membership; None while `run` goes on."""
 
@@ -113,12 +87,12 @@ class ConsumerProtocolMember:
 
     async def run(self) -> None:
         """Join the group and stay a member until a fatal error; then return."""
-        backoff = self._cluster.backoff()
+        backoff = self._parts.cluster.backoff()
         in_vain = 0
         try:
             while self.failure is None:
                 self._wake.clear()
-                if not self._topics.is_listed:
+                if not self._parts.topics.is_listed:
                     await self._wake.wait()
                     continue
                 try:
@@ -136,7 +110,7 @@ class ConsumerProtocolMember:
                     # (docs/differences.md).
                     if not may_pass(error) and not isinstance(error, UnreleasedInstanceId):
                         self.failure = error
-                        self._changed()
+                        self._parts.changed()
                         return
                     self.contact.failed(error)
                     await asyncio.sleep(backoff.next_ms() / 1000)
@@ -149,7 +123,7 @@ class ConsumerProtocolMember:
 
     async def leave(self) -> None:
         """Leave the group; a static member keeps its partitions.  `run` must have ended before."""
-        identity = self._identity
+        identity = self._parts.identity
         was_member = identity.epoch > JOIN_EPOCH or (self._may_be_member and self.failure is None)
         # Before the request: whatever becomes of it, the next heartbeat joins.
         identity.epoch = NO_GENERATION
@@ -169,19 +143,19 @@ class ConsumerProtocolMember:
         )
         # The errors of a coordinator that does not count this member: the join was lost, too.
         with suppress(UnknownMemberId, GroupIdNotFound, FencedInstanceId):
-            await self._ask(leaving)
+            await self.contact.ask(leaving)
 
     # Heartbeats.
 
     async def _beat(self) -> None:
         request, subscription, made = self._request()
-        self._metrics.heartbeat.add()
-        self._metrics.last_heartbeat.mark()
+        self._parts.metrics.heartbeat.add()
+        self._parts.metrics.last_heartbeat.mark()
         started_at = time.monotonic()
-        response = await self._ask(request, sending=self._note_sent)
-        self._metrics.heartbeat_ms.observe((time.monotonic() - started_at) * 1000)
-        self._identity.epoch = checked_epoch(
-            response.member_epoch, self._group_id, self._identity.member_id
+        response = await self.contact.ask(request, sending=self._note_sent)
+        self._parts.metrics.heartbeat_ms.observe((time.monotonic() - started_at) * 1000)
+        self._parts.identity.epoch = checked_epoch(
+            response.member_epoch, self._group_id, self._parts.identity.member_id
         )
         self._interval_ms = interval_ms_of(response.heartbeat_interval)
         # Only after the answer, and as they were sent: either may have changed during the request.
@@ -207,9 +181,9 @@ class ConsumerProtocolMember:
         frozenset[TopicIdPartition],
     ]:
         """Return the next heartbeat, and the subscription and partitions that it tells."""
-        config, identity = self._config, self._identity
+        config, identity = self._parts.config, self._parts.identity
         joins = identity.epoch in (JOIN_EPOCH, NO_GENERATION)
-        topics, pattern = self._topics.subscribed, self._broker_pattern()
+        topics, pattern = self._parts.topics.subscribed, self._parts.broker_pattern()
         subscription, made = (topics, pattern), self._made
         tells_subscription = joins or self._told_subscription != subscription
         tells_made = joins or self._told_made != made
@@ -245,7 +219,7 @@ class ConsumerProtocolMember:
                     self._wake.clear()
                     # The watch of the topics also wakes it for changes that the group need not
                     # know.
-                    subscription = self._topics.subscribed, self._broker_pattern()
+                    subscription = self._parts.topics.subscribed, self._parts.broker_pattern()
                     if self._told_subscription != subscription or self._told_made != self._made:
                         return
         except TimeoutError:
@@ -256,17 +230,17 @@ class ConsumerProtocolMember:
             "event=group.lost group=%s member=%s epoch=%s reason='%s' action='the member joins "
             "again'",
             self._group_id,
-            self._identity.member_id,
-            self._identity.epoch,
+            self._parts.identity.member_id,
+            self._parts.identity.epoch,
             error,
         )
         # A coordinator that fences an epoch knows the member by another epoch.
         self._may_be_member = isinstance(error, FencedMemberEpoch)
         await self._stop_reconciling()
-        self._identity.epoch = NO_GENERATION
+        self._parts.identity.epoch = NO_GENERATION
         self._forget()
-        if owned := self._owned():
-            await self._handover.ask(AssignmentChange(ChangeKind.LOST, owned))
+        if owned := self._parts.owned():
+            await self._parts.handover.ask(AssignmentChange(ChangeKind.LOST, owned))
 
     def _forget(self) -> None:
         self._target, self._made = None, frozenset()
@@ -282,7 +256,7 @@ class ConsumerProtocolMember:
 
     async def _reconciled(self) -> None:
         """Make the target assignment this member's own; a target that changes is made, too."""
-        backoff = self._cluster.backoff()
+        backoff = self._parts.cluster.backoff()
         while self._target is not None and self._target != self._made:
             target = self._target
             try:
@@ -296,23 +270,23 @@ class ConsumerProtocolMember:
                 for where in target
                 if where.topic_id in names
             )
-            owned = self._owned()
+            owned = self._parts.owned()
             if owned - target_partitions:
-                await self._handover.ask(
+                await self._parts.handover.ask(
                     AssignmentChange(ChangeKind.REVOKED, owned - target_partitions)
                 )
             if target_partitions - owned:
-                await self._handover.ask(
+                await self._parts.handover.ask(
                     AssignmentChange(ChangeKind.ASSIGNED, target_partitions - owned)
                 )
             # From `target` and not from `_target`, which a heartbeat may have replaced since.
             self._made = frozenset(where for where in target if where.topic_id in names)
-            self._metrics.rebalance.add()
+            self._parts.metrics.rebalance.add()
             log.info(
                 "event=group.assigned group=%s member=%s epoch=%s partitions=%s",
                 self._group_id,
-                self._identity.member_id,
-                self._identity.epoch,
+                self._parts.identity.member_id,
+                self._parts.identity.epoch,
                 len(target_partitions),
             )
             self._wake.set()
@@ -328,7 +302,7 @@ class ConsumerProtocolMember:
 
     async def _names(self, topic_ids: set[TopicId]) -> dict[TopicId, str]:
         """Return the names of topics; those that no broker knows yet are left out."""
-        cluster = self._cluster
+        cluster = self._parts.cluster
         missing = {topic_id for topic_id in topic_ids if cluster.name_of(topic_id) is None}
         if missing:
             connection = await cluster.any_connection(in_turn="MetadataByTopicId")
@@ -349,18 +323,6 @@ class ConsumerProtocolMember:
             for topic_id in topic_ids
             if (name := cluster.name_of(topic_id)) is not None
         }
-
-    async def _ask(
-        self,
-        request: ConsumerGroupHeartbeatRequest,
-        *,
-        sending: Callable[[], None] | None = None,
-    ) -> Any:
-        cluster, group_id = self._cluster, self._group_id
-        response = await ask_group_coordinator(cluster, group_id, request, sending=sending)
-        raise_refusal(cluster, group_id, self._identity.member_id, response)
-        self.contact.answered()
-        return response
 
 
 def _by_topic_id(partitions: Iterable[TopicIdPartition]) -> tuple[TopicPartitions, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sharegroup.client.fetch.record_content import Field, RecordContent
-from sharegroup.client.records import Header, TopicPartition
+from sharegroup.client.records import TopicPartition
 
 
 class BatchOrigin(NamedTuple):
@@ -17,52 +16,36 @@ class BatchOrigin(NamedTuple):
     has_append_time: bool
 
 
-class ConsumerRecord(RecordContent):
+class ConsumerRecord(RecordContent[BatchOrigin]):
     """A record that a plain consumer has read."""
 
-    __slots__ = ("_origin",)
-
-    def __init__(
-        self,
-        origin: BatchOrigin,
-        offset: int,
-        timestamp_ms: int,
-        key: Any,
-        value: Any,
-        headers: Sequence[Header],
-    ) -> None:
-        self._origin = origin
-        self.offset = offset
-        self.timestamp_ms = timestamp_ms
-        self.key = key
-        self.value = value
-        self.headers = headers
+    __slots__ = ()
 
     @property
     def topic(self) -> str:
         """The name of the record's topic."""
-        return self._origin.topic_partition.topic
+        return self._shared.topic_partition.topic
 
     @property
     def partition(self) -> int:
         """The number of the record's partition."""
-        return self._origin.topic_partition.partition
+        return self._shared.topic_partition.partition
 
     @property
     def topic_partition(self) -> TopicPartition:
         """Topic and partition as one value, as `Consumer.commit` and `Consumer.seek` take it."""
-        return self._origin.topic_partition
+        return self._shared.topic_partition
 
     @property
     def leader_epoch(self) -> int | None:
         """The epoch of the leader that wrote the record; None if the log does not have it."""
-        epoch = self._origin.leader_epoch
+        epoch = self._shared.leader_epoch
         return None if epoch < 0 else epoch
 
     @property
     def has_append_time(self) -> bool:
         """Whether the timestamp is the broker's time of the append, not the producer's time."""
-        return self._origin.has_append_time
+        return self._shared.has_append_time
 
     def __repr__(self) -> str:
         return (

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 
 from sharegroup.client.consume.classic_member import ClassicMember
 from sharegroup.client.consume.consumer_protocol_member import ConsumerProtocolMember
+from sharegroup.client.consume.coordinator_requests import MemberIdentity, MemberParts
 from sharegroup.client.consume.fetcher import Fetcher
 from sharegroup.client.consume.handover import Handover
-from sharegroup.client.consume.offset_commits import MemberIdentity, OffsetCommits
+from sharegroup.client.consume.offset_commits import OffsetCommits
 from sharegroup.client.consume.offset_lookup import OffsetLookup
 from sharegroup.client.consume.partition_states import COMMITTED, RESET, PartitionStates
 from sharegroup.client.consume.topic_watch import TopicSubscription, TopicWatch
@@ -34,11 +35,7 @@ class ConsumerTasks:
     """Runs the background tasks of one plain consumer; tests replace ``cluster``."""
 
     def __init__(
-        self,
-        config: ConsumerConfig,
-        changed: Callable[[], None],
-        *,
-        cluster: Cluster | None = None,
+        self, config: ConsumerConfig, changed: Callable[[], None], *, cluster: Cluster | None = None
     ) -> None:
         self.config = config
         self.cluster = Cluster(config) if cluster is None else cluster
@@ -72,16 +69,14 @@ class ConsumerTasks:
             changed=self._positions_changed,
         )
         if config.group_id is not None:
-            self.commits = self._offset_commits(config.group_id)
-            self.member = self._member()
+            self._make_member(config.group_id)
         self.polled_at: float | None = None
         """The end of the last poll; None during a poll, and when polls are not watched."""
         self.left_unpolled = False
         """Whether the member left because the application did not poll; its partitions are lost."""
         self._member_task: asyncio.Task[None] | None = None
         self._runner: asyncio.Task[None] | None = None
-        self._ready = asyncio.Event()
-        self._stop = asyncio.Event()
+        self._ready, self._stop = asyncio.Event(), asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._background: list[asyncio.Task[None]] = []
 
@@ -95,33 +90,24 @@ class ConsumerTasks:
         }
         return {name: text for name, text in labels.items() if text}
 
-    def _offset_commits(self, group_id: str) -> OffsetCommits:
-        return OffsetCommits(self.cluster, group_id, self.identity, self.states, self.metrics)
-
-    def _member(self) -> ClassicMember | ConsumerProtocolMember:
-        config = self.config
-        if config.group_protocol is GroupProtocol.CLASSIC:
-            return ClassicMember(
-                self.cluster,
-                config,
-                self.identity,
-                self.handover,
-                self.topics,
-                owned=lambda: self.states.partitions,
-                changed=self._changed,
-                metrics=self.metrics,
-            )
-        return ConsumerProtocolMember(
-            self.cluster,
-            config,
-            self.identity,
-            self.handover,
-            self.topics,
+    def _make_member(self, group_id: str) -> None:
+        """Make the parts that only a consumer with a group has."""
+        self.commits = OffsetCommits(
+            self.cluster, group_id, self.identity, self.states, self.metrics
+        )
+        parts = MemberParts(
+            cluster=self.cluster,
+            config=self.config,
+            identity=self.identity,
+            handover=self.handover,
+            topics=self.topics,
             broker_pattern=lambda: self.subscription.broker_pattern,
             owned=lambda: self.states.partitions,
             changed=self._changed,
             metrics=self.metrics,
         )
+        is_classic = self.config.group_protocol is GroupProtocol.CLASSIC
+        self.member = ClassicMember(parts) if is_classic else ConsumerProtocolMember(parts)
 
     # Life.
 

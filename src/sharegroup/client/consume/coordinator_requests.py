@@ -1,15 +1,21 @@
-"""Sends one request to the coordinator of a group, and finds another coordinator after an error."""
+"""Requests of a consumer to the coordinator of its group, and the parts of its membership."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from sharegroup.client.consume.handover import Handover
+from sharegroup.client.consume.topic_watch import TopicWatch
+from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import refused
-from sharegroup.errors import NONE, KafkaError, NoAnswer
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.errors import NONE, KafkaError, MemberIdRequired, NoAnswer
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +23,54 @@ IN_VAIN_MAX = 3
 """Number of times in a row that a member joins again at once; after that it pauses before."""
 SILENCE_SECONDS = 5.0
 """Time without an answer after which that is logged once; a restart or a move takes less."""
+NO_GENERATION = -1
+
+
+@dataclass(slots=True)
+class MemberIdentity:
+    """The current identity of a consumer in its group; the membership keeps it up to date."""
+
+    member_id: str = ""
+    epoch: int = NO_GENERATION
+    """The generation or member epoch; NO_GENERATION without membership."""
+    instance_id: str | None = None
+    is_subscribed: bool = False
+    """Whether the partitions come from the group, so only a member may commit offsets."""
+    has_member_epoch: bool = False
+    """Whether the epoch is a member epoch (KIP-848), which OffsetFetch carries, too."""
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether this is a member of the group, or commits without a membership."""
+        return not self.is_subscribed or self.epoch != NO_GENERATION
+
+    @property
+    def fetch_epoch(self) -> int | None:
+        """The member epoch for OffsetFetch; None if the request carries none."""
+        return self.epoch if self.has_member_epoch and self.epoch > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberParts:
+    """What a membership works with, in either protocol."""
+
+    cluster: Cluster
+    config: ConsumerConfig
+    identity: MemberIdentity
+    handover: Handover
+    topics: TopicWatch
+    broker_pattern: Callable[[], str | None]
+    """Returns the pattern that the group coordinator applies (KIP-848); None without one."""
+    owned: Callable[[], frozenset[TopicPartition]]
+    changed: Callable[[], None]
+    """Called when the membership has ended by an error."""
+    metrics: ConsumerMetrics
+
+    @property
+    def group_id(self) -> str:
+        """The id of the group; a member has one."""
+        assert self.config.group_id, "a member has a group"
+        return self.config.group_id
 
 
 async def ask_group_coordinator(
@@ -46,43 +100,55 @@ async def ask_group_coordinator(
         raise
 
 
-def raise_refusal(cluster: Cluster, group_id: str, member_id: str, response: Any) -> None:
-    """Raise the error of an answer about a membership, if it has one."""
-    code = int(response.error_code)
-    if code == NONE:
-        return
-    refusal = refused(
-        code,
-        getattr(response, "error_message", None),
-        operation="READ",
-        principal=cluster.principal,
-        group=group_id,
-        member=member_id,
-    )
-    if refusal.retriable:
-        cluster.forget_coordinator(group_id)
-    raise refusal
-
-
 class CoordinatorContact:
-    """Notes whether a member reaches its group coordinator, and logs a long silence once.
+    """Sends a member's requests to its group coordinator, and logs a long silence once.
 
     Otherwise a wrong address would look like a topic without records.
     """
 
-    __slots__ = ("_group_id", "_is_told", "_since", "error")
+    __slots__ = ("_cluster", "_group_id", "_identity", "_is_told", "_since", "error")
 
-    def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
+    def __init__(self, parts: MemberParts) -> None:
+        self._cluster = parts.cluster
+        self._group_id = parts.group_id
+        self._identity = parts.identity
         self._since: float | None = None
         self._is_told = False
         self.error: KafkaError | None = None
         """The error of the last request; None if it was answered."""
 
-    def answered(self) -> None:
-        """Note an answer without error."""
+    async def ask(
+        self,
+        request: Any,
+        *,
+        purpose: ConnectionPurpose = ConnectionPurpose.CONTROL,
+        timeout_ms: int | None = None,
+        sending: Callable[[], None] | None = None,
+    ) -> Any:
+        """Send a request as `ask_group_coordinator` does; raise the error of its answer."""
+        cluster, group_id, identity = self._cluster, self._group_id, self._identity
+        response = await ask_group_coordinator(
+            cluster, group_id, request, purpose=purpose, timeout_ms=timeout_ms, sending=sending
+        )
+        code = int(response.error_code)
+        # KIP-394: the coordinator has assigned a member id, with which the next attempt joins.
+        if code == MemberIdRequired.code:
+            identity.member_id = response.member_id
+        if code != NONE:
+            refusal = refused(
+                code,
+                getattr(response, "error_message", None),
+                operation="READ",
+                principal=cluster.principal,
+                group=group_id,
+                member=identity.member_id,
+            )
+            if refusal.retriable:
+                cluster.forget_coordinator(group_id)
+            raise refusal
         self.error = self._since = None
         self._is_told = False
+        return response
 
     def failed(self, error: KafkaError) -> None:
         """Note an error after which the request is retried."""

@@ -40,7 +40,7 @@ class FetchEntry(NamedTuple):
     bytes_max: int
 
 
-class SessionRequest(NamedTuple):
+class FetchSessionRequest(NamedTuple):
     """The parts of a Fetch request that the session decides."""
 
     session_id: int
@@ -59,7 +59,7 @@ class FetchSession:
         self._epoch = FULL_EPOCH
         self._entries: dict[PartitionKey, FetchEntry] = {}
 
-    def request(self, wanted: Mapping[PartitionKey, FetchEntry]) -> SessionRequest:
+    def request(self, wanted: Mapping[PartitionKey, FetchEntry]) -> FetchSessionRequest:
         """Return the next request, after which the session has exactly these partitions."""
         if self._epoch == FULL_EPOCH:
             named, forgotten = dict(wanted), set[PartitionKey]()
@@ -68,7 +68,7 @@ class FetchSession:
             forgotten = self._entries.keys() - wanted.keys()
         # Before the answer: if there is none, `lost` forgets all of it.
         self._entries = dict(wanted)
-        return SessionRequest(self._id, self._epoch, _topics(named), _forgotten(forgotten))
+        return FetchSessionRequest(self._id, self._epoch, _topics(named), _forgotten(forgotten))
 
     def answered(self, session_id: int) -> None:
         """Note a response without error; its session id is 0 if the broker keeps no session."""
@@ -93,11 +93,11 @@ class FetchSession:
         self._epoch = FULL_EPOCH
         self._entries = {}
 
-    def closing_request(self) -> SessionRequest | None:
+    def closing_request(self) -> FetchSessionRequest | None:
         """Return the request that ends the session; None if there is none."""
         if self._id == NO_SESSION:
             return None
-        return SessionRequest(self._id, CLOSING_EPOCH, (), ())
+        return FetchSessionRequest(self._id, CLOSING_EPOCH, (), ())
 
 
 def _topics(entries: Mapping[PartitionKey, FetchEntry]) -> tuple[FetchTopic, ...]:

@@ -10,25 +10,16 @@ many batches at once, which is what makes columns fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecord
-from sharegroup.client.lazy_deque import LazyDeque
+from sharegroup.client.fetch.record_content import LazyDeque, maker
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import UnreadableBatch
-from sharegroup.wire.batches.batches import (
-    NO_TIMESTAMP,
-    UNREADABLE,
-    Buffer,
-    batch_positions,
-    parse_header,
-    scan,
-)
-from sharegroup.wire.batches.compression import TooLarge
-from sharegroup.wire.batches.record_pieces import UnreadableRange, streamed
-from sharegroup.wire.batches.records import DecodedRecord, read_batch
+from sharegroup.wire.batches.batches import Buffer, batch_positions, parse_header, scan
+from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,26 +175,16 @@ class FetchedRecords:
             if is_delivered:
                 self._end_of_batch = header.end_offset
                 origin = BatchOrigin(self.where, header.leader_epoch, header.has_log_append_time)
-                make, bytes_max = _made_from(origin), self._decompressed_bytes_max
-                self._is_whole = True
-                try:
-                    records = read_batch(
-                        self._data,
-                        position,
-                        header,
-                        make,
-                        decompressed_bytes_max=bytes_max,
-                        check_crc=True,
-                    )
-                    self._pieces = iter((records,))
-                # Above the limit of memory; read in pieces of it instead (docs/adr/0033).
-                except TooLarge:
-                    self._is_whole = False
-                    batch = memoryview(self._data)[position : position + header.size]
-                    self._pieces = streamed(batch, header, make, record_bytes_max=bytes_max)
-                except UNREADABLE as error:
-                    failure = UnreadableRange(header.base_offset, header.end_offset, error)
-                    self._pieces = iter((failure,))
+                pieces = read_pieces(
+                    self._data,
+                    position,
+                    header,
+                    maker(ConsumerRecord, origin),
+                    decompressed_bytes_max=self._decompressed_bytes_max,
+                    check_crc=True,
+                )
+                self._is_whole = isinstance(pieces, tuple)
+                self._pieces = iter(pieces)
                 return True
             self.next_offset = header.end_offset
         return False
@@ -223,29 +204,3 @@ class FetchedRecords:
             batch=bytes(self._data[position : position + header.size]),
             action=f"seek to {unreadable.end} to go on behind them",
         )
-
-
-def _made_from(origin: BatchOrigin) -> Callable[[Iterable[DecodedRecord]], list[ConsumerRecord]]:
-    """Return a function that makes the records of a batch.
-
-    This is the hot loop of reading.  ``ConsumerRecord.__init__`` is not called, because the call
-    takes as long as its work.
-    """
-    new = ConsumerRecord.__new__
-
-    def make(raw: Iterable[DecodedRecord]) -> list[ConsumerRecord]:
-        records: list[ConsumerRecord] = []
-        append = records.append
-        for raw_record in raw:
-            record = new(ConsumerRecord)
-            record._origin = origin
-            record.offset = raw_record.offset
-            timestamp = raw_record.timestamp
-            record.timestamp_ms = NO_TIMESTAMP if timestamp is None else timestamp
-            record.key = raw_record.key
-            record.value = raw_record.value
-            record.headers = raw_record.headers or ()
-            append(record)
-        return records
-
-    return make

@@ -29,8 +29,8 @@ from sharegroup.client.consume.aborted_transactions import AbortedTransaction
 from sharegroup.client.consume.fetch_session import (
     FetchEntry,
     FetchSession,
+    FetchSessionRequest,
     PartitionKey,
-    SessionRequest,
 )
 from sharegroup.client.consume.fetched_records import FetchedRecords
 from sharegroup.client.consume.partition_states import (
@@ -44,7 +44,7 @@ from sharegroup.client.net.cluster import NO_LEADER, Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass, meaning, refused
 from sharegroup.client.records import LogTruncation, OffsetAndMetadata
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
-from sharegroup.client.together import together
+from sharegroup.client.together import event_within, together
 from sharegroup.errors import (
     NONE,
     CorruptMessage,
@@ -202,9 +202,9 @@ class NodeFetches:
             if brought is None:
                 await asyncio.sleep(self._backoff.next_ms() / 1000)
             elif is_crowded and not brought:
-                await self._pause(CROWDED_PAUSE_SECONDS)
+                await event_within(self._wake, CROWDED_PAUSE_SECONDS)
             elif in_vain > IN_VAIN_MAX:
-                await self._pause(self._backoff.next_ms() / 1000)
+                await event_within(self._wake, self._backoff.next_ms() / 1000)
 
     async def end_session(self) -> None:
         """End the fetch session, if there is one."""
@@ -220,13 +220,6 @@ class NodeFetches:
         except KafkaError as error:
             # The broker drops the session by itself when it needs the room.
             log.debug("event=fetch.session_end_failed node=%s error=%r", self._node_id, error)
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     def _wanted(self) -> tuple[dict[PartitionKey, tuple[PartitionState, FetchEntry]], bool]:
         """Return the partitions to fetch from this broker, and whether some were left out."""
@@ -288,14 +281,16 @@ class NodeFetches:
         self._session.answered(int(response.session_id))
         brought, is_failed = self._take_in(entries, response)
         fetcher.metrics.fetched(
-            time.monotonic() - sent_at, sum(map(len, _records(response))), response.throttle_time
+            time.monotonic() - sent_at,
+            sum(map(len, _records(response))),
+            throttle_ms=response.throttle_time.total_seconds() * 1000,
         )
         if is_failed:
             return None
         self._backoff.reset()
         return brought
 
-    def _message(self, request: SessionRequest, *, waits: bool) -> FetchRequest:
+    def _message(self, request: FetchSessionRequest, *, waits: bool) -> FetchRequest:
         config = self._fetcher.config
         wait_ms = config.fetch_max_wait_ms if waits else 0
         return FetchRequest(

@@ -29,11 +29,7 @@ VERSION_BYTES = 2
 
 
 def encode_subscription(
-    topics: Iterable[str],
-    owned: Iterable[TopicPartition],
-    *,
-    generation: int,
-    rack: str | None,
+    topics: Iterable[str], owned: Iterable[TopicPartition], *, generation: int, rack: str | None
 ) -> bytes:
     """Return the subscription of a member for its JoinGroup request."""
     message = subscription_v3.ConsumerProtocolSubscription(

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kio.schema.offset_commit.v9.request import (
@@ -23,7 +22,7 @@ from kio.schema.offset_fetch.v9.request import (
 from kio.schema.types import GroupId as KioGroupId, TopicName as KioTopicName
 from kio.static.primitive import i32
 
-from sharegroup.client.consume.coordinator_requests import ask_group_coordinator
+from sharegroup.client.consume.coordinator_requests import MemberIdentity, ask_group_coordinator
 from sharegroup.client.consume.partition_states import PartitionState, PartitionStates
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
@@ -52,33 +51,6 @@ from sharegroup.errors import (
 )
 
 log = logging.getLogger(__name__)
-
-
-NO_GENERATION = -1
-
-
-@dataclass(slots=True)
-class MemberIdentity:
-    """The current identity of a consumer in its group; the membership keeps it up to date."""
-
-    member_id: str = ""
-    epoch: int = NO_GENERATION
-    """The generation or member epoch; NO_GENERATION without membership."""
-    instance_id: str | None = None
-    is_subscribed: bool = False
-    """Whether the partitions come from the group, so only a member may commit offsets."""
-    has_member_epoch: bool = False
-    """Whether the epoch is a member epoch (KIP-848), which OffsetFetch carries, too."""
-
-    @property
-    def may_commit(self) -> bool:
-        """Whether this is a member of the group, or commits without a membership."""
-        return not self.is_subscribed or self.epoch != NO_GENERATION
-
-    @property
-    def fetch_epoch(self) -> int | None:
-        """The member epoch for OffsetFetch; None if the request carries none."""
-        return self.epoch if self.has_member_epoch and self.epoch > 0 else None
 
 
 class Claim(NamedTuple):
@@ -268,11 +240,7 @@ class OffsetCommits:
 
     def _group_refusal(self, code: int) -> KafkaError:
         error = refused(
-            code,
-            None,
-            operation="READ",
-            principal=self._cluster.principal,
-            group=self._group_id,
+            code, None, operation="READ", principal=self._cluster.principal, group=self._group_id
         )
         if isinstance(error, MOVED):
             self._cluster.forget_coordinator(self._group_id)

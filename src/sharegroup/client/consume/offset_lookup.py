@@ -166,9 +166,7 @@ class OffsetLookup:
             else:
                 state.seek(entry.offset, _epoch_of(entry))
                 log.info(
-                    "event=position.set topic=%s partition=%s offset=%s",
-                    *state.where,
-                    entry.offset,
+                    "event=position.set topic=%s partition=%s offset=%s", *state.where, entry.offset
                 )
         return is_complete
 

@@ -20,7 +20,7 @@ from sharegroup.client.consume.consumer_record import (
     UnreadableConsumerRecord,
 )
 from sharegroup.client.consume.fetched_records import FetchedRecords
-from sharegroup.client.fetch.record_content import Field, deserialize
+from sharegroup.client.fetch.record_content import Field, copy_as, deserialize
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.option_values import OnUnreadableRecord
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
@@ -315,23 +315,11 @@ def _deserialized(
     done: list[ConsumerRecord] = []
     for record in records:
         try:
-            deserialize(
-                record,
-                key_deserializer=config.key_deserializer,
-                value_deserializer=config.value_deserializer,
-                failure=_failure,
-            )
+            deserialize(record, config, _failure)
         except RecordDeserializationError as error:
             if not is_raw:
                 return done, error
-            unreadable = UnreadableConsumerRecord(
-                record._origin,
-                record.offset,
-                record.timestamp_ms,
-                record.key,
-                record.value,
-                record.headers,
-            )
+            unreadable = copy_as(UnreadableConsumerRecord, record)
             unreadable.error = error
             record = unreadable
         done.append(record)

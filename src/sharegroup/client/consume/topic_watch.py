@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, Topic
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.client.together import event_within
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class TopicWatch:
                     self._report(error)
             if is_complete:
                 backoff.reset()
-                await self._pause(self._cluster.config.metadata_max_age_ms / 1000)
+                await event_within(self._wake, self._cluster.config.metadata_max_age_ms / 1000)
             else:
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
@@ -167,10 +168,3 @@ class TopicWatch:
     def _report(self, error: KafkaError) -> None:
         self.failure = error
         self._changed()
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return

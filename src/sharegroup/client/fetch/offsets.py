@@ -31,6 +31,7 @@ from kio.static.primitive import i8, i32, i32Timedelta, i64
 from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.net.leader_requests import (
     LEADER_CHANGED,
+    LeaderRequest,
     ask_leaders,
     ask_leaders_once,
     by_topic,
@@ -90,13 +91,7 @@ async def list_offsets(
     end is the last stable offset.
     """
     results = await ask_leaders(
-        cluster,
-        specs,
-        partial(_request, cluster, isolation_level=isolation_level),
-        _listed,
-        operation="DESCRIBE",
-        subject="list_offsets",
-        retried=RETRIED,
+        cluster, specs, _request(cluster, isolation_level), subject="list_offsets", retried=RETRIED
     )
     return {where: _checked(where, specs[where], result) for where, result in results.items()}
 
@@ -136,9 +131,7 @@ async def _listed_once(
 ) -> dict[TopicPartition, ListedOffset]:
     """Ask each leader once; raise the first error."""
     results: dict[TopicPartition, ListedOffset | KafkaError] = {}
-    failure = await ask_leaders_once(
-        cluster, specs, partial(_request, cluster), _listed, results, operation="DESCRIBE"
-    )
+    failure = await ask_leaders_once(cluster, specs, _request(cluster), results)
     if failure is not None:
         raise failure
     return all_listed(
@@ -159,13 +152,20 @@ def all_listed(
 
 
 def _request(
+    cluster: Cluster, isolation_level: int = READ_UNCOMMITTED
+) -> LeaderRequest[int, ListedOffset]:
+    """Return the request for one leader; the leader epochs are those of the metadata."""
+    return LeaderRequest(
+        make=partial(_message, cluster, isolation_level), read=_listed, operation="DESCRIBE"
+    )
+
+
+def _message(
     cluster: Cluster,
+    isolation_level: int,
     specs: Mapping[TopicPartition, int],
     topics: Mapping[str, Topic],
-    *,
-    isolation_level: int = READ_UNCOMMITTED,
 ) -> ListOffsetsRequest:
-    """Make the request for one leader; the leader epochs are those of the metadata."""
     return ListOffsetsRequest(
         replica_id=BrokerId(CONSUMER_REPLICA_ID),
         isolation_level=i8(isolation_level),

@@ -45,7 +45,7 @@ from sharegroup.ids import TopicId
 from sharegroup.wire.batches.batches import Buffer
 
 RESPONSE_BYTES_MAX = 8 * 1024 * 1024
-"""Maximum size of one leader's response, by default; a single batch may be larger."""
+"""Maximum size of one leader's response; a single batch may be larger."""
 PARTITION_BYTES_MIN = 64 * 1024
 PARTITION_BYTES_MAX = 4 * 1024 * 1024
 RECORD_BYTES_GUESS = 256
@@ -115,7 +115,6 @@ class RangeFetch:
         deleted_topics_are_missing: bool = False,
         record_sizes: RecordSizes | None = None,
         timeout_ms: int | None = None,
-        response_bytes_max: int = RESPONSE_BYTES_MAX,
     ) -> None:
         self._cluster = cluster
         begun = (_Progress(partition) for partition in partitions if partition.ranges)
@@ -127,7 +126,8 @@ class RangeFetch:
             self._denials = (UnknownTopicId, UnknownTopicOrPartition)
         self._record_sizes = {} if record_sizes is None else record_sizes
         self._timeout_ms = timeout_ms
-        self._response_bytes_max = response_bytes_max
+        self.response_bytes_max = RESPONSE_BYTES_MAX
+        """Maximum size of one leader's response; a single batch may be larger; tests shorten it."""
 
     async def next_round(self) -> list[FetchedBatches]:
         """Fetch the next records from one or more leaders; empty when all are read.
@@ -148,7 +148,7 @@ class RangeFetch:
         before = [progress.offset for progress in self._unfinished]
         positions = [self._position(progress) for progress in self._unfinished]
         outcomes = await fetch_positions(
-            self._cluster, positions, bytes_max=self._response_bytes_max
+            self._cluster, positions, bytes_max=self.response_bytes_max
         )
         failures: list[KafkaError] = []
         # Failures first: they may raise or be cancelled, and no records must be lost then.

@@ -8,7 +8,6 @@ because there is no second thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from sharegroup.client.metrics.metric_types import Metrics
 
@@ -21,32 +20,51 @@ COORDINATOR = "consumer-coordinator-metrics"
 FETCH = "consumer-fetch-manager-metrics"
 
 
-class ShareConsumerMetrics:
-    """The metrics of a share consumer; times are in ms unless the name says seconds."""
+class PollingMetrics:
+    """The metrics that consumers have in common; times are in ms unless the name says seconds."""
 
     __slots__ = (
-        "acknowledgements_error", "acknowledgements_send", "between_polls_ms", "bytes_consumed",
-        "fetch", "fetch_bytes", "fetch_latency_ms", "fetch_throttle_ms", "heartbeat",
-        "heartbeat_ms", "last_heartbeat", "last_poll", "poll_idle_ratio", "rebalance",
-        "records_consumed", "records_per_request",
+        "between_polls_ms", "bytes_consumed", "fetch", "fetch_bytes", "fetch_latency_ms",
+        "fetch_throttle_ms", "heartbeat", "heartbeat_ms", "last_heartbeat", "last_poll",
+        "rebalance", "records_consumed",
+    )  # fmt: skip
+
+    def __init__(self, metrics: Metrics, polls: str, coordinator: str, fetches: str) -> None:
+        """``polls``, ``coordinator`` and ``fetches`` are the consumer's metric groups."""
+        self.last_poll = metrics.moment(polls, "last-poll-seconds-ago")
+        self.between_polls_ms = metrics.summary(polls, "time-between-poll")
+        self.heartbeat = metrics.counter(coordinator, "heartbeat")
+        self.heartbeat_ms = metrics.summary(coordinator, "heartbeat-response-time", ("max",))
+        self.last_heartbeat = metrics.moment(coordinator, "last-heartbeat-seconds-ago")
+        self.rebalance = metrics.counter(coordinator, "rebalance", per_hour=True)
+        self.fetch = metrics.counter(fetches, "fetch")
+        self.fetch_latency_ms = metrics.summary(fetches, "fetch-latency")
+        self.fetch_throttle_ms = metrics.summary(fetches, "fetch-throttle-time")
+        self.fetch_bytes = metrics.summary(fetches, "fetch-size")
+        self.bytes_consumed = metrics.counter(fetches, "bytes-consumed")
+        self.records_consumed = metrics.counter(fetches, "records-consumed")
+
+    def fetched(self, seconds: float, size: int, *, throttle_ms: float) -> None:
+        """Count an answered fetch."""
+        self.fetch.add()
+        self.fetch_latency_ms.observe(seconds * 1000)
+        self.fetch_throttle_ms.observe(throttle_ms)
+        self.fetch_bytes.observe(size)
+        self.bytes_consumed.add(size)
+
+
+class ShareConsumerMetrics(PollingMetrics):
+    """The metrics of a share consumer."""
+
+    __slots__ = (
+        "acknowledgements_error", "acknowledgements_send", "poll_idle_ratio", "records_per_request",
     )  # fmt: skip
 
     def __init__(self, metrics: Metrics) -> None:
-        self.last_poll = metrics.moment(SHARE_CONSUMER, "last-poll-seconds-ago")
-        self.between_polls_ms = metrics.summary(SHARE_CONSUMER, "time-between-poll")
+        super().__init__(metrics, SHARE_CONSUMER, SHARE_COORDINATOR, SHARE_FETCH)
         self.poll_idle_ratio = metrics.summary(SHARE_CONSUMER, "poll-idle-ratio", ("avg",))
         """The part of the time between the starts of two polls that was spent in the first."""
-        self.heartbeat = metrics.counter(SHARE_COORDINATOR, "heartbeat")
-        self.heartbeat_ms = metrics.summary(SHARE_COORDINATOR, "heartbeat-response-time", ("max",))
-        self.last_heartbeat = metrics.moment(SHARE_COORDINATOR, "last-heartbeat-seconds-ago")
-        self.rebalance = metrics.counter(SHARE_COORDINATOR, "rebalance", per_hour=True)
-        self.fetch = metrics.counter(SHARE_FETCH, "fetch")
-        self.fetch_latency_ms = metrics.summary(SHARE_FETCH, "fetch-latency")
-        self.fetch_throttle_ms = metrics.summary(SHARE_FETCH, "fetch-throttle-time")
-        self.fetch_bytes = metrics.summary(SHARE_FETCH, "fetch-size")
         self.records_per_request = metrics.summary(SHARE_FETCH, "records-per-request")
-        self.bytes_consumed = metrics.counter(SHARE_FETCH, "bytes-consumed")
-        self.records_consumed = metrics.counter(SHARE_FETCH, "records-consumed")
         self.acknowledgements_send = metrics.counter(SHARE_FETCH, "acknowledgements-send")
         self.acknowledgements_error = metrics.counter(SHARE_FETCH, "acknowledgements-error")
 
@@ -67,42 +85,19 @@ def show_idleness(
     metrics.gauge(SHARE_COORDINATOR, "idle-seconds", idle)
 
 
-class ConsumerMetrics:
-    """The metrics of a plain consumer; times are in ms unless the name says seconds."""
+class ConsumerMetrics(PollingMetrics):
+    """The metrics of a plain consumer."""
 
-    __slots__ = (
-        "between_polls_ms", "bytes_consumed", "commit", "commit_ms", "fetch", "fetch_bytes",
-        "fetch_latency_ms", "fetch_throttle_ms", "heartbeat", "heartbeat_ms", "last_heartbeat",
-        "last_poll", "rebalance", "records_consumed",
-    )  # fmt: skip
+    __slots__ = ("commit", "commit_ms")
 
     def __init__(
         self, metrics: Metrics, *, partitions: Callable[[], int], lag_max: Callable[[], int]
     ) -> None:
-        self.last_poll = metrics.moment(CONSUMER, "last-poll-seconds-ago")
-        self.between_polls_ms = metrics.summary(CONSUMER, "time-between-poll")
-        self.heartbeat = metrics.counter(COORDINATOR, "heartbeat")
-        self.heartbeat_ms = metrics.summary(COORDINATOR, "heartbeat-response-time", ("max",))
-        self.last_heartbeat = metrics.moment(COORDINATOR, "last-heartbeat-seconds-ago")
-        self.rebalance = metrics.counter(COORDINATOR, "rebalance", per_hour=True)
+        super().__init__(metrics, CONSUMER, COORDINATOR, FETCH)
         self.commit = metrics.counter(COORDINATOR, "commit")
         self.commit_ms = metrics.summary(COORDINATOR, "commit-latency")
         metrics.gauge(COORDINATOR, "assigned-partitions", partitions)
-        self.fetch = metrics.counter(FETCH, "fetch")
-        self.fetch_latency_ms = metrics.summary(FETCH, "fetch-latency")
-        self.fetch_throttle_ms = metrics.summary(FETCH, "fetch-throttle-time")
-        self.fetch_bytes = metrics.summary(FETCH, "fetch-size")
-        self.bytes_consumed = metrics.counter(FETCH, "bytes-consumed")
-        self.records_consumed = metrics.counter(FETCH, "records-consumed")
         metrics.gauge(FETCH, "records-lag-max", lag_max)
-
-    def fetched(self, seconds: float, size: int, throttle_time: timedelta) -> None:
-        """Count an answered fetch."""
-        self.fetch.add()
-        self.fetch_latency_ms.observe(seconds * 1000)
-        self.fetch_throttle_ms.observe(throttle_time.total_seconds() * 1000)
-        self.fetch_bytes.observe(size)
-        self.bytes_consumed.add(size)
 
 
 class ProducerMetrics:

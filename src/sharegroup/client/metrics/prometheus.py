@@ -37,7 +37,7 @@ LABELS = ("client_id", "node_id")
 """The labels of metrics; only those of single nodes have the second one."""
 
 
-class Measured(Protocol):
+class CollectedClient(Protocol):
     """Any of the clients, all of which have a client id and metrics."""
 
     @property
@@ -50,9 +50,9 @@ class ClientCollector(Collector):
     """A prometheus collector for the metrics of the clients that were added to it."""
 
     def __init__(self) -> None:
-        self._clients: WeakValueDictionary[str, Measured] = WeakValueDictionary()
+        self._clients: WeakValueDictionary[str, CollectedClient] = WeakValueDictionary()
 
-    def add(self, client: Measured) -> None:
+    def add(self, client: CollectedClient) -> None:
         """Export this client's metrics from now on.
 
         Further clients with the same id get a number in the label, because prometheus refuses a

@@ -1,18 +1,12 @@
-"""A client's metadata of the cluster, and its connections to the brokers.
+"""A client's metadata of the cluster: brokers, topics, leaders and coordinators.
 
 A client asks any of the bootstrap servers for metadata.  Then it sends requests to nodes: the
 leader of a partition, the coordinator of a group, or any node that answers.  All metadata may be
 outdated.  A node says so (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR) or cannot be reached, and the
-caller invokes `forget_coordinator`, `outdate` or `outdate_leader`.  The next use asks again.  For
-each question the brokers are asked in turn, because one of them may lag behind the cluster.
+caller invokes `forget_coordinator`, `outdate` or `outdate_leader`.  The next use asks again.
 
 A topic stays usable while some of its partitions have no leader: only the records of those
-partitions wait.
-
-A connection is opened when it is first needed and again after a failure.  There is one attempt at
-a time for each node, with growing pauses.  Each node has a connection for each purpose, because a
-broker answers the requests of a connection in order: a heartbeat must not wait behind a parked
-fetch.
+partitions wait.  `connections` has the connections to the nodes.
 """
 
 from __future__ import annotations
@@ -25,8 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from enum import Enum, IntEnum
-from typing import Any, TypeVar
+from enum import IntEnum
+from typing import TypeVar
 
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
@@ -36,17 +30,18 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i8
 
 from sharegroup.backoff import Backoff, Pause
-from sharegroup.client.metrics.client_metrics import ConnectionMetrics, RequestMetrics, node_group
 from sharegroup.client.metrics.metric_types import Metrics
-from sharegroup.client.net.connection import Connection, open_connection
-from sharegroup.client.net.dns import canonical_addresses
+from sharegroup.client.net.connection import open_connection
+from sharegroup.client.net.connections import (
+    Address,
+    Connect,
+    ConnectionPurpose as ConnectionPurpose,
+    Connections,
+)
 from sharegroup.client.net.refusals import refused, topic_refusal
-from sharegroup.client.net.sasl import warn_of_plaintext
-from sharegroup.client.net.tls import tls_context
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.settings.client_config import ClientConfig, addresses_of
-from sharegroup.client.settings.option_values import DnsLookup, MetadataRecovery
-from sharegroup.client.together import together
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.settings.option_values import MetadataRecovery
 from sharegroup.errors import (
     NONE,
     AdvertisedNote,
@@ -54,15 +49,12 @@ from sharegroup.errors import (
     KafkaError,
     LeaderNotAvailable,
     NetworkException,
-    NoAnswer,
     RebootstrapRequired,
     RequestTimedOut,
-    TlsHandshakeFailed,
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId, TopicName
 
-CONNECTION_ERRORS = (NetworkException, RequestTimedOut, TlsHandshakeFailed)
 COORDINATORS_MAX = 10_000
 """Number of groups and transactional ids whose coordinators are remembered, the newest ones."""
 NO_LEADER = NO_EPOCH = -1
@@ -74,34 +66,11 @@ FORMER_IDS_MAX = 1_000
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Address = tuple[str, int]
-DOUBT_SECONDS = 60.0
-"""How long a broker that did not answer is asked after all others."""
-
-Connect = Callable[..., Awaitable[Connection]]
-"""A function with the arguments of `open_connection`."""
-
-
 _call_deadline: ContextVar[float | None] = ContextVar("call_deadline", default=None)
 """The end of the current call of an AdminClient, by the cluster's clock; None: no own timeout.
 
 A context variable, because a call passes through many functions to the retries that need it.
 """
-
-
-class ConnectionPurpose(Enum):
-    """The purpose of a connection; each node has one connection per purpose."""
-
-    CONTROL = "control"
-    """Metadata, heartbeats, administration: short requests."""
-    RECORDS = "records"
-    """Produce and fetch: large or parked requests."""
-    GROUP = "group"
-    """Joining a classic consumer group: parked until all members have joined."""
-    SHARE_OFFSETS = "share offsets"
-    """Offsets of share groups: Kafka's coordinator asks other brokers before it answers.
-
-    If one of them has died, it tries for 15 s and longer."""
 
 
 class CoordinatorType(IntEnum):
@@ -152,39 +121,28 @@ class Cluster:
         monotonic: Callable[[], float] | None = None,
     ) -> None:
         self.config = config
-        self._connect_to = connect
         # Looked up now, not when the module is imported: simulations replace it.
         self._monotonic = monotonic or time.monotonic
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.metrics = Metrics(config.client_id)
         """The metrics of the client, including those of its connections."""
-        self._connection_metrics = ConnectionMetrics(self.metrics, config.metrics_group)
-        self._node_metrics: dict[int, RequestMetrics] = {}
-        """The metrics of each node of the last metadata; -1: of servers that are no nodes."""
-        self._tls = tls_context(config)
-        self._bootstrap = addresses_of(config.bootstrap_servers)
-        self._nodes: dict[int, Address] = {}
-        self._connections: dict[tuple[Address, ConnectionPurpose], Connection] = {}
-        self._opening: dict[tuple[Address, ConnectionPurpose], asyncio.Lock] = {}
-        self._pauses: dict[Address, Pause] = {}
+        connections = self._connections = Connections(
+            config, self.metrics, connect=connect, monotonic=self._monotonic
+        )
+        # For the owner of a cluster it makes no difference whose methods these are.
+        self.connection = connections.connection
+        self.any_connection = connections.any_connection
+        self.doubt = connections.doubt
+        self.is_doubtful = connections.is_doubtful
+        self.finish = connections.finish
+        self.close = connections.close
         self._topics: dict[str, Topic] = {}
         self._names: dict[TopicId, TopicName] = {}
         self._asked_at: dict[str, float] = {}
         self._leaderless: dict[str, Pause] = {}
         """The pause before the next metadata request, by topic with leaderless partitions."""
-        self._asks: dict[tuple[str, Address], int] = {}
-        """When a broker was last asked a question that any broker can answer: its number in the
-        order of such requests, by the name of the question."""
-        self._doubtful: dict[Address, float] = {}
-        """Brokers that could not be reached, or did not answer in time, at the last attempt, and
-        when that was."""
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
-        self._is_resolved = False
-        """Whether the names of the bootstrap servers were replaced by canonical ones."""
-        self._closed = False
-        self._warned = False
-        """Whether the warning about unencrypted credentials was logged."""
 
     @property
     def principal(self) -> str | None:
@@ -196,230 +154,21 @@ class Cluster:
     @property
     def nodes(self) -> dict[int, Address]:
         """The brokers by node id, as of the last metadata."""
-        return dict(self._nodes)
-
-    async def connection(
-        self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.CONTROL
-    ) -> Connection:
-        """Return the open connection to this node; open it if necessary.
-
-        Raises NetworkException if the node cannot be reached.
-        """
-        address = self._nodes.get(node_id)
-        if address is None:
-            raise LeaderNotAvailable(f"node {node_id} is not among the brokers {self._nodes}")
-        return await self._connect(address, purpose)
-
-    async def any_connection(self, *, in_turn: str | None = None) -> Connection:
-        """Return a connection to a broker that answers, or raise NetworkException.
-
-        ``in_turn`` names a question that any broker can answer.  For each question the brokers are
-        asked in turn, because one may lag behind the cluster, or be cut off from it, and answer all
-        the same.  One order for all questions would not do: two that alternate would each meet the
-        same brokers again and again.
-        """
-        _, connection = await self._any_connection(in_turn)
-        return connection
-
-    async def _any_connection(self, in_turn: str | None) -> tuple[Address, Connection]:
-        # Each once: a bootstrap server is usually a node of the metadata, too.
-        addresses = [*dict.fromkeys((*self._nodes.values(), *await self._bootstrap_addresses()))]
-        # Otherwise all new clients would begin with the first bootstrap server.  Kafka's
-        # `NetworkClient.leastLoadedNode` begins at a random node, too.
-        if not any(self._is_open(candidate, ConnectionPurpose.CONTROL) for candidate in addresses):
-            random.shuffle(addresses)
-        failures = []
-        for address in sorted(
-            addresses, key=lambda candidate: self._reluctance(candidate, in_turn)
-        ):
-            try:
-                connection = await self._connect(address, ConnectionPurpose.CONTROL)
-            # Not a refused login or certificate: these come from the settings, with which every
-            # other broker would refuse this client, too.
-            except (NetworkException, RequestTimedOut) as error:
-                failures.append(str(error))
-            else:
-                if in_turn is not None:
-                    self._asks[in_turn, address] = max(self._asks.values(), default=0) + 1
-                return address, connection
-        raise NetworkException("no broker can be reached: " + "; ".join(failures))
-
-    async def _bootstrap_addresses(self) -> tuple[Address, ...]:
-        """Return the bootstrap servers, unless the brokers of the metadata are to be used alone."""
-        if self._nodes and self.config.metadata_recovery_strategy is MetadataRecovery.NONE:
-            return ()
-        canonical = DnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY
-        if self.config.client_dns_lookup is canonical and not self._is_resolved:
-            self._bootstrap = await canonical_addresses(self._bootstrap)
-            self._is_resolved = True
-        return self._bootstrap
-
-    async def _ask_in_turn(self, request: Any) -> Any:
-        """Send a request that any broker can answer to the broker whose turn it is."""
-        address, connection = await self._any_connection(type(request).__name__)
-        try:
-            response = await connection.request(request)
-        except NoAnswer:
-            self._doubtful[address] = self._monotonic()
-            raise
-        self._doubtful.pop(address, None)
-        return response
-
-    def _is_open(self, address: Address, purpose: ConnectionPurpose) -> bool:
-        connection = self._connections.get((address, purpose))
-        return connection is not None and connection.is_open
-
-    def _reluctance(self, address: Address, in_turn: str | None) -> tuple[bool, int, bool]:
-        """Return the rank of an address; the lowest is tried first.
-
-        Brokers in doubt are last for `DOUBT_SECONDS`, because they can cost the whole connect
-        timeout.  Then they are tried again: the others may be the ones that are cut off.
-        """
-        last_asked = self._asks.get((in_turn, address), 0) if in_turn is not None else 0
-        is_open = self._is_open(address, ConnectionPurpose.CONTROL)
-        doubted_at = self._doubtful.get(address)
-        is_avoided = doubted_at is not None and self._monotonic() - doubted_at < DOUBT_SECONDS
-        return is_avoided, last_asked, not is_open
-
-    def doubt(self, node_id: int) -> None:
-        """Mark a broker that did not answer in time as doubtful, until it answers or connects.
-
-        The caller has closed the connection.
-        """
-        address = self._nodes.get(node_id)
-        if address is not None:
-            self._doubtful[address] = self._monotonic()
-
-    def is_doubtful(self, node_id: int) -> bool:
-        """Whether a broker could not be reached, or did not answer, at the last attempt."""
-        address = self._nodes.get(node_id)
-        return address in self._doubtful and not self._is_open(address, ConnectionPurpose.RECORDS)
+        return dict(self._connections.nodes)
 
     def answering_leaders(self, topic: Topic) -> tuple[int, ...]:
         """Return the leader of each partition, with NO_LEADER in place of doubtful brokers."""
         return tuple(NO_LEADER if self.is_doubtful(leader) else leader for leader in topic.leaders)
-
-    async def _connect(self, address: Address, purpose: ConnectionPurpose) -> Connection:
-        key = (address, purpose)
-        async with self._opening.setdefault(key, asyncio.Lock()):
-            # Looked at under the lock: callers that waited here while `close` ran must not connect
-            # again.
-            if self._closed:
-                raise NetworkException("this client is closed")
-            open_already = self._connections.get(key)
-            if open_already is not None and open_already.is_open:
-                return open_already
-            # By address, not by purpose: a broker that is down refuses all of its connections
-            # alike.
-            pause = self._pauses.setdefault(address, self._reconnect_pause())
-            # Under the lock, so that all callers that want this connection share one attempt.
-            await asyncio.sleep(pause.remaining_seconds())
-            if not self._warned:
-                self._warned = warn_of_plaintext(self.config, address)
-            try:
-                connection = await self._connect_to(
-                    address,
-                    self.config,
-                    metrics=self._connection_metrics,
-                    node_metrics=self._metrics_of(address),
-                    tls=self._tls,
-                )
-            except asyncio.CancelledError as error:
-                # `retrying` tells it, if its time was too short for the first attempt.
-                note = AdvertisedNote if (origin := self._origin_of(address)) else str
-                error.add_note(note(f"broker {address[0]}:{address[1]}: no connection yet{origin}"))
-                raise
-            except KafkaError as error:
-                origin = self._origin_of(address)
-                if origin and not pause.failures:
-                    log.warning('event=node.unreachable error="%s%s"', error, origin)
-                elif error.retriable and not pause.failures:
-                    # Logged once: later attempts fail for the same reason.
-                    log.info('event=connection.failed error="%s"', error)
-                pause.failed()
-                if error.retriable:
-                    self._doubtful[address] = self._monotonic()
-                # Any other error, for example of a login, shows that this address was reached.
-                if origin and type(error) in CONNECTION_ERRORS:
-                    unreached = type(error)(f"{error}{origin}")
-                    unreached.is_of_advertised = True
-                    raise unreached from error
-                raise
-            if pause.failures:
-                log.info("event=connection.restored broker=%s", connection.peer)
-            pause.worked()
-            self._doubtful.pop(address, None)
-            # `close` ran during the attempt and could not see this connection.
-            if self._closed:
-                connection.close()
-            self._connections[key] = connection
-            return connection
-
-    def _origin_of(self, address: Address) -> str:
-        """Return where an address comes from that was never reached; "" for any other.
-
-        Common with containers: the bootstrap server answers, and names what is not reachable.
-        """
-        node_id = self._node_at(address)
-        was_reached = any(address == open_address for open_address, _ in self._connections)
-        if node_id < 0 or was_reached or address in self._bootstrap or self._closed:
-            return ""
-        servers = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
-        return (
-            f"; node {node_id} advertises this address, as the metadata of the bootstrap servers "
-            f"({servers}) says, and no connection to it has succeeded: start that broker, or set "
-            "its advertised.listeners to an address that clients can reach"
-        )
-
-    def _node_at(self, address: Address) -> int:
-        """Return the id of the node with this address; -1 if it is not known as a node."""
-        return next(
-            (node_id for node_id, other in self._nodes.items() if other == address),
-            -1,
-        )
-
-    def _metrics_of(self, address: Address) -> RequestMetrics:
-        """Return the metrics of a node; a server that is not known as a node is ``node--1``."""
-        node_id = self._node_at(address)
-        known_metrics = self._node_metrics.get(node_id)
-        if known_metrics is None:
-            group = node_group(self.config.metrics_group, f"node-{node_id}")
-            known_metrics = self._node_metrics[node_id] = RequestMetrics(self.metrics, group)
-        return known_metrics
-
-    async def finish(self) -> None:
-        """Wait until the brokers have all that was sent to them and is not answered.
-
-        No request may be sent any more.
-        """
-        open_ones = list(self._connections.values())
-        await together(connection.finish() for connection in open_ones)
-
-    def close(self) -> None:
-        """Close every connection; pending requests fail with NetworkException."""
-        self._closed = True
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
 
     # Retries.
 
     def _new_pause(self) -> Pause:
         return Pause(self.backoff(), self._monotonic)
 
-    def _reconnect_pause(self) -> Pause:
-        first_ms, longest_ms = (
-            self.config.reconnect_backoff_ms,
-            self.config.reconnect_backoff_max_ms,
-        )
-        return Pause(Backoff(first_ms, longest_ms, chance=random.random), self._monotonic)
-
     def backoff(self) -> Backoff:
         """Return a new Backoff with the client's settings."""
         return Backoff(
-            self.config.retry_backoff_ms,
-            self.config.retry_backoff_max_ms,
-            chance=random.random,
+            self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, chance=random.random
         )
 
     @contextmanager
@@ -467,12 +216,12 @@ class Cluster:
                     try:
                         return await attempt()
                     except KafkaError as error:
-                        if not error.retriable or self._closed:
+                        if not error.retriable or self._connections.is_closed:
                             raise
                         last = error
                     await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError as error:
-            # `asyncio.timeout` raises from the CancelledError, to which `_connect` added its note.
+            # `asyncio.timeout` raises from the CancelledError with the note of `Connections`.
             notes = getattr(error.__cause__, "__notes__", ())
             why = last or "; ".join(notes) or "the first attempt has not ended"
             late = RequestTimedOut(f"{subject}: gave up after {limit_ms} ms; last error: {why}")
@@ -597,15 +346,15 @@ class Cluster:
         # Before the request, so that a request without an answer also delays the next one.
         for name in requested & self._leaderless.keys():
             self._leaderless[name].failed()
-        response: MetadataResponse = await self._ask_in_turn(request)
+        response: MetadataResponse = await self._connections.ask_in_turn(request)
         self._check_answer(response)
         # Replaced, not extended: a broker that has left the cluster must not be asked any more.
-        self._nodes = {
+        self._connections.nodes = {
             described.node_id: (described.host, described.port) for described in response.brokers
         }
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
-        self._forget_addresses()
+        self._connections.forget_addresses()
         # A cluster may have very many topics, so the client remembers only those it uses.
         self._learn(
             (described for described in response.topics if described.name in requested),
@@ -621,9 +370,9 @@ class Cluster:
         if response.error_code != RebootstrapRequired.code:
             return
         may_rebootstrap = self.config.metadata_recovery_strategy is MetadataRecovery.REBOOTSTRAP
-        if may_rebootstrap and self._nodes:
-            log.info("event=metadata.rebootstrap nodes=%s", sorted(self._nodes))
-            self._nodes = {}
+        if may_rebootstrap and self._connections.nodes:
+            log.info("event=metadata.rebootstrap nodes=%s", sorted(self._connections.nodes))
+            self._connections.nodes = {}
             # The retry asks the bootstrap servers.
             raise NetworkException("the broker requires a new start from the bootstrap servers")
         raise refused(response.error_code, None, request="Metadata")
@@ -658,24 +407,6 @@ class Cluster:
         while len(self._names) > len(self._topics) + FORMER_IDS_MAX:
             del self._names[next(iter(self._names))]
 
-    def _forget_addresses(self) -> None:
-        """Drop the state of addresses that are not in use, so that it cannot grow for ever."""
-        in_use = {*self._nodes.values(), *self._bootstrap}
-        for key, connection in list(self._connections.items()):
-            if key[0] not in in_use and not connection.is_open:
-                del self._connections[key]
-        for node_id in self._node_metrics.keys() - self._nodes.keys() - {-1}:
-            del self._node_metrics[node_id]
-            self.metrics.remove_group(node_group(self.config.metrics_group, f"node-{node_id}"))
-        alive = in_use | {address for address, _ in self._connections}
-        self._doubtful = {key: at for key, at in self._doubtful.items() if key in alive}
-        self._asks = {ask: number for ask, number in self._asks.items() if ask[1] in alive}
-        # A locked entry belongs to an attempt under way, whose waiters share that lock.
-        for key, lock in list(self._opening.items()):
-            if key[0] not in alive and not lock.locked():
-                del self._opening[key]
-                self._pauses.pop(key[0], None)
-
     # Coordinators.
 
     async def coordinator(
@@ -694,7 +425,7 @@ class Cluster:
         if known_node_id is not None:
             return known_node_id
         request = FindCoordinatorRequest(key_type=i8(kind), coordinator_keys=(key,))
-        response: FindCoordinatorResponse = await self._ask_in_turn(request)
+        response: FindCoordinatorResponse = await self._connections.ask_in_turn(request)
         for answer in response.coordinators:
             # One key was asked for, so the first answer decides.
             if answer.error_code != NONE:
@@ -706,7 +437,7 @@ class Cluster:
                     **{kind.resource: key},
                 )
             # There may be no metadata yet, or the coordinator is a node that joined after it.
-            self._nodes[answer.node_id] = (answer.host, answer.port)
+            self._connections.nodes[answer.node_id] = (answer.host, answer.port)
             self._coordinators[kind, key] = answer.node_id
             if len(self._coordinators) > COORDINATORS_MAX:
                 del self._coordinators[next(iter(self._coordinators))]

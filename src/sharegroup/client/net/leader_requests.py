@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
@@ -42,17 +43,24 @@ LEADER_CHANGED: tuple[type[KafkaError], ...] = (
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MakeRequest = Callable[[Mapping[TopicPartition, Item], Mapping[str, Topic]], Any]
-"""Makes the request for the partitions of one leader; gets the metadata of their topics too."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRequest(Generic[Item, Result]):
+    """A kind of request to partition leaders, with its answers."""
+
+    make: Callable[[Mapping[TopicPartition, Item], Mapping[str, Topic]], Any]
+    """Makes the request for the partitions of one leader; gets the metadata of their topics too."""
+    read: Callable[[Any], Result]
+    """Returns the result of a partition from its part of the answer."""
+    operation: str
+    """The ACL operation on the topics that it needs."""
 
 
 async def ask_leaders(
     cluster: Cluster,
     items: Mapping[TopicPartition, Item],
-    request: MakeRequest[Item],
-    read: Callable[[Any], Result],
+    request: LeaderRequest[Item, Result],
     *,
-    operation: str,
     subject: str,
     retried: tuple[type[KafkaError], ...] = LEADER_CHANGED,
 ) -> dict[TopicPartition, Result | KafkaError]:
@@ -70,9 +78,7 @@ async def ask_leaders(
             for where, item in items.items()
             if where not in results or isinstance(results[where], retried)
         }
-        failure = await ask_leaders_once(
-            cluster, missing, request, read, results, operation=operation
-        )
+        failure = await ask_leaders_once(cluster, missing, request, results)
         if failure is not None:
             raise failure
         # `retrying` tries again only after an exception.
@@ -92,11 +98,8 @@ async def ask_leaders(
 async def ask_leaders_once(
     cluster: Cluster,
     items: Mapping[TopicPartition, Item],
-    request: MakeRequest[Item],
-    read: Callable[[Any], Result],
+    request: LeaderRequest[Item, Result],
     results: dict[TopicPartition, Result | KafkaError],
-    *,
-    operation: str,
 ) -> KafkaError | None:
     """Ask each leader once and add the results; return why a leader could not be reached.
 
@@ -116,14 +119,17 @@ async def ask_leaders_once(
     for node_id, part in parts.items():
         try:
             connection = await cluster.connection(node_id)
-            response = await connection.request(request(part, topics))
+            response = await connection.request(request.make(part, topics))
         except KafkaError as error:
             if not error.retriable:
                 raise
             # The other leaders are still asked, so their partitions get results in this attempt.
             failure = failure or error
             continue
-        results |= _read_response(cluster, part, response, read, operation)
+        answered: dict[TopicPartition, Result | KafkaError] = _read_response(
+            cluster, part, response, request
+        )
+        results |= answered
     return failure
 
 
@@ -139,8 +145,7 @@ def _read_response(
     cluster: Cluster,
     requested: Mapping[TopicPartition, Any],
     response: Any,
-    read: Callable[[Any], Result],
-    operation: str,
+    request: LeaderRequest[Any, Result],
 ) -> dict[TopicPartition, Result | KafkaError]:
     """Return a result for each requested partition; answers about other partitions are dropped."""
     results: dict[TopicPartition, Result | KafkaError] = {
@@ -152,12 +157,12 @@ def _read_response(
             if where not in requested:
                 continue
             if partition.error_code == NONE:
-                results[where] = read(partition)
+                results[where] = request.read(partition)
                 continue
             error = refused(
                 partition.error_code,
                 None,
-                operation=operation,
+                operation=request.operation,
                 principal=cluster.principal,
                 topic=where.topic,
                 partition=where.partition,

@@ -16,7 +16,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
@@ -100,9 +100,7 @@ def interval_after(error: KafkaError, interval_ms: int) -> int | None:
 
 
 def wanted_values(
-    metrics: Mapping[str, Mapping[str, float]],
-    subscription: Subscription,
-    pushed: dict[str, float],
+    metrics: Mapping[str, Mapping[str, float]], subscription: Subscription, pushed: dict[str, float]
 ) -> Iterator[OtlpValue]:
     """Yield the metrics that the cluster wants; ``pushed`` keeps the totals of the last push.
 
@@ -124,7 +122,7 @@ def wanted_values(
 
 
 class Telemetry:
-    """Pushes the metrics of one client while `run` runs."""
+    """Has the metrics of one client, and pushes them while `run` runs."""
 
     def __init__(
         self,
@@ -134,6 +132,7 @@ class Telemetry:
         chance: Callable[[], float] = random.random,
         first_seconds: float = FIRST_SECONDS,
     ) -> None:
+        self.metrics = cluster.metrics
         self._cluster = cluster
         self._labels = labels
         self._chance = chance
@@ -164,11 +163,7 @@ class Telemetry:
                 log.debug("event=telemetry.failed pause_ms=%s error=%r", pause_ms, error)
 
     async def client_instance_id(self, timeout_seconds: float | None) -> UUID:
-        """Return the id that the cluster has given this client for its metrics; ask if necessary.
-
-        Raises IllegalStateError with ``enable_metrics_push=False``, UnsupportedVersion if the
-        cluster serves no telemetry, and RequestTimedOut.
-        """
+        """Do what the function of this name does, and raise RequestTimedOut after the time."""
         if not self._cluster.config.enable_metrics_push:
             raise IllegalStateError("a client with enable_metrics_push=False has no instance id")
         if self._instance_id is None:
@@ -237,7 +232,7 @@ class Telemetry:
         # next.
         pushed = dict(self._pushed)
         payload = encode_metrics(
-            wanted_values(self._cluster.metrics.read(), subscription, pushed),
+            wanted_values(self.metrics.read(), subscription, pushed),
             labels=tuple(self._labels().items()),
             started_ns=self._pushed_at_ns,
             now_ns=now_ns,
@@ -273,3 +268,41 @@ def _codec(accepted: Sequence[int]) -> int:
 
 
 _KNOWN_CODECS = frozenset(CODECS.values())
+
+
+# Methods that clients have in common; a class has them as ``metrics = telemetry.metrics``.
+
+
+class Measured(Protocol):
+    """A client that has metrics: a consumer, a producer or an AdminClient."""
+
+    _telemetry: Telemetry
+
+
+def metrics(client: Measured) -> dict[str, dict[str, float]]:
+    """The current value of every metric, by Kafka's metric group and name."""
+    return client._telemetry.metrics.read()
+
+
+async def client_instance_id(
+    client: Measured,
+    timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
+) -> UUID:
+    """Return the id that the cluster gives this client for its metrics (KIP-714).
+
+    Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
+    cluster serves no telemetry.
+    """
+    return await client._telemetry.client_instance_id(timeout)
+
+
+def register_metric_for_subscription(
+    client: Measured, group: str, name: str, read: Callable[[], float]
+) -> None:
+    """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
+    client._telemetry.metrics.gauge(group, name, read)
+
+
+def unregister_metric_from_subscription(client: Measured, group: str, name: str) -> None:
+    """Remove a metric of the application."""
+    client._telemetry.metrics.remove_gauge(group, name)

@@ -48,48 +48,33 @@ def produce_request(
     transactional_id: str | None = None,
 ) -> Any:
     """Make one request with at most one encoded batch for each partition."""
-    transaction = None if transactional_id is None else TransactionalId(transactional_id)
     by_topic: dict[str, list[Batch]] = defaultdict(list)
     for batch in batches:
         by_topic[batch.where.topic].append(batch)
-    timeout = i32Timedelta.parse(timedelta(milliseconds=timeout_ms))
-    if version >= TOPIC_IDS_FROM:
-        return identified.ProduceRequest(
-            transactional_id=transaction,
-            acks=i16(acks),
-            timeout=timeout,
-            topic_data=tuple(
-                identified.TopicProduceData(
-                    topic_id=topic_ids[topic],
-                    partition_data=tuple(
-                        identified.PartitionProduceData(**_partition(batch)) for batch in part
-                    ),
-                )
-                for topic, part in by_topic.items()
-            ),
-        )
-    request = named.ProduceRequest(
-        transactional_id=transaction,
+    has_ids = version >= TOPIC_IDS_FROM
+    schema: Any = identified if has_ids else named
+    request = schema.ProduceRequest(
+        transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
         acks=i16(acks),
-        timeout=timeout,
+        timeout=i32Timedelta.parse(timedelta(milliseconds=timeout_ms)),
         topic_data=tuple(
-            named.TopicProduceData(
-                name=KioTopicName(topic),
+            schema.TopicProduceData(
+                **{"topic_id": topic_ids[topic]} if has_ids else {"name": KioTopicName(topic)},
                 partition_data=tuple(
-                    named.PartitionProduceData(**_partition(batch)) for batch in part
+                    schema.PartitionProduceData(
+                        index=i32(batch.where.partition), records=_records(batch)
+                    )
+                    for batch in part
                 ),
             )
             for topic, part in by_topic.items()
         ),
     )
-    return downgrade(request, request_class(PRODUCE, version))
+    return request if has_ids else downgrade(request, request_class(PRODUCE, version))
 
 
 def answers(
-    response: Any,
-    version: int,
-    topic_ids: Mapping[str, UUID | None],
-    principal: str | None = None,
+    response: Any, version: int, topic_ids: Mapping[str, UUID | None], principal: str | None = None
 ) -> Iterator[tuple[TopicPartition, Answered]]:
     """Yield the broker's answers by partition."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
@@ -125,10 +110,6 @@ def _record_errors(partition: Any, error: KafkaError | None) -> Mapping[int, Kaf
         int(record.batch_index): type(error)(record.batch_index_error_message or str(error))
         for record in getattr(partition, "record_errors", ())
     }
-
-
-def _partition(batch: Batch) -> dict[str, Any]:
-    return {"index": i32(batch.where.partition), "records": _records(batch)}
 
 
 def _records(batch: Batch) -> Records:

@@ -19,11 +19,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
-from uuid import UUID
 
 from sharegroup.client.metrics.client_metrics import PRODUCER
+from sharegroup.client.net import telemetry
 from sharegroup.client.net.cluster import Cluster, Topic
-from sharegroup.client.net.telemetry import Telemetry
 from sharegroup.client.produce.partition_queue import (
     RECORD_OVERHEAD_BYTES,
     Batch,
@@ -33,7 +32,7 @@ from sharegroup.client.produce.partition_queue import (
 from sharegroup.client.produce.partitioner import StickyPartition, partition_for_key
 from sharegroup.client.produce.sender import Sender
 from sharegroup.client.produce.transaction import Transaction
-from sharegroup.client.produce.transaction_state import TransactionState
+from sharegroup.client.produce.transaction_state import ProducerTransactions
 from sharegroup.client.produce.transactions import Transactions
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
@@ -141,11 +140,11 @@ class Producer:
         self._config = config_from(ProducerConfig, options)
         self._batch_bytes = min(self._config.batch_bytes, self._config.request_bytes_max)
         self._cluster = cluster or Cluster(self._config)
-        self._telemetry = Telemetry(self._cluster, self._labels)
+        self._telemetry = telemetry.Telemetry(self._cluster, self._labels)
         self._pushes_metrics = cluster is None
         self._monotonic = monotonic or time.monotonic
         name = self._config.transactional_id
-        state = None if name is None else TransactionState(name)
+        state = None if name is None else ProducerTransactions(name)
         self._sender = Sender(
             self._cluster,
             self._config,
@@ -178,30 +177,10 @@ class Producer:
         """Whether brokers confirm records; not with ``acks=0``."""
         return self._config.acks_number != 0
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The current value of every metric, by Kafka's metric group and name."""
-        return self._cluster.metrics.read()
-
-    async def client_instance_id(
-        self,
-        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
-    ) -> UUID:
-        """Return the id that the cluster gives this client for its metrics (KIP-714).
-
-        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
-        cluster serves no telemetry.
-        """
-        return await self._telemetry.client_instance_id(timeout)
-
-    def register_metric_for_subscription(
-        self, group: str, name: str, read: Callable[[], float]
-    ) -> None:
-        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
-        self._cluster.metrics.gauge(group, name, read)
-
-    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
-        """Remove a metric of the application."""
-        self._cluster.metrics.remove_gauge(group, name)
+    metrics = telemetry.metrics
+    client_instance_id = telemetry.client_instance_id
+    register_metric_for_subscription = telemetry.register_metric_for_subscription
+    unregister_metric_from_subscription = telemetry.unregister_metric_from_subscription
 
     def _labels(self) -> dict[str, str]:
         name = self._config.transactional_id
@@ -388,7 +367,7 @@ class Producer:
         """Whether a transaction is open, so that it can be committed or aborted."""
         return self._transactions is not None and self._transactions.state.is_open
 
-    def _made_transactions(self, state: TransactionState) -> Transactions:
+    def _made_transactions(self, state: ProducerTransactions) -> Transactions:
         transactions = Transactions(
             self._cluster,
             self._config,
@@ -522,12 +501,7 @@ class Producer:
             sticky = self._sticky[topic] = StickyPartition(chance=random.random)
         return sticky
 
-    def _append(
-        self,
-        where: TopicPartition,
-        record: RawRecord,
-        size: int,
-    ) -> tuple[Batch, bool]:
+    def _append(self, where: TopicPartition, record: RawRecord, size: int) -> tuple[Batch, bool]:
         queue = self._queues.get(where)
         if queue is None:
             queue = self._queues[where] = PartitionQueue(

@@ -26,12 +26,13 @@ from sharegroup.client.produce.produce_requests import PRODUCE, Answered, answer
 from sharegroup.client.produce.transaction_state import (
     BEFORE_VERSION_2,
     CONCURRENT_PAUSE_MS,
+    ProducerTransactions,
     TransactionPhase,
     TransactionRequest,
-    TransactionState,
 )
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ProducerConfig
+from sharegroup.client.together import event_within
 from sharegroup.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -84,7 +85,7 @@ class Sender:
         *,
         finished: Callable[[Batch], None],
         monotonic: Callable[[], float],
-        transaction: TransactionState | None = None,
+        transaction: ProducerTransactions | None = None,
     ) -> None:
         self._cluster = cluster
         self._monotonic = monotonic
@@ -136,11 +137,7 @@ class Sender:
                 # sent now nor waited for.
                 now = self._monotonic()
                 self._send_ready(tasks, now)
-                try:
-                    async with asyncio.timeout(self._seconds_to_next(now)):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await event_within(self._wake, self._seconds_to_next(now))
 
     # Batches that are due.
 
@@ -335,7 +332,7 @@ class Sender:
             self._end(batch, error)
 
     def _judge_in_transaction(
-        self, node_id: int, batch: Batch, error: KafkaError, transaction: TransactionState
+        self, node_id: int, batch: Batch, error: KafkaError, transaction: ProducerTransactions
     ) -> None:
         """Retry a batch, or fail it, and its transaction with it.
 
@@ -481,8 +478,7 @@ class Sender:
 
     async def _ask_identity(self) -> Identity:
         request = InitProducerIdRequest(
-            transactional_id=None,
-            transaction_timeout=i32Timedelta.parse(TRANSACTION_TIMEOUT),
+            transactional_id=None, transaction_timeout=i32Timedelta.parse(TRANSACTION_TIMEOUT)
         )
         # Brokers keep a stock of ids.  A broker without stock may wait long for a controller that
         # does not answer, so the next attempt asks another one.

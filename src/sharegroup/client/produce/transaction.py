@@ -6,11 +6,7 @@ import logging
 from types import TracebackType
 from typing import Protocol, Self
 
-from sharegroup.client.records import (
-    ConsumerGroupMetadata,
-    IllegalStateError,
-    Offsets,
-)
+from sharegroup.client.records import ConsumerGroupMetadata, IllegalStateError, Offsets
 from sharegroup.errors import KafkaError, ProducerFenced
 
 log = logging.getLogger(__name__)

@@ -215,7 +215,7 @@ class Ending(NamedTuple):
         return TransactionRequest.COMMIT if self.is_commit else TransactionRequest.ABORT
 
 
-class TransactionState:
+class ProducerTransactions:
     """The phase of one transactional producer and the content of its open transaction."""
 
     __slots__ = (

@@ -28,9 +28,9 @@ from sharegroup.client.produce.transaction_requests import Read
 from sharegroup.client.produce.transaction_state import (
     BEFORE_VERSION_2,
     CONCURRENT_PAUSE_MS,
+    ProducerTransactions,
     TransactionPhase,
     TransactionRequest,
-    TransactionState,
     Verdict,
     verdict_of,
 )
@@ -69,7 +69,7 @@ class Transactions:
         self,
         cluster: Cluster,
         config: ProducerConfig,
-        state: TransactionState,
+        state: ProducerTransactions,
         *,
         flush: Callable[[], Awaitable[None]],
         abort_batches: Callable[[str], None],

@@ -38,8 +38,6 @@ class AdminClient(BlockingClient[admin.AdminClient]):
         if self._claims_close():
             self._end(self._client.close())
 
-    client_instance_id = blocking(admin.AdminClient.client_instance_id)
-
     create_topics = blocking(admin.AdminClient.create_topics)
     delete_topics = blocking(admin.AdminClient.delete_topics)
     create_partitions = blocking(admin.AdminClient.create_partitions)

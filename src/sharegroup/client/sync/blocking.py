@@ -12,59 +12,14 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from sharegroup.client.loop_thread import LOOP_THREAD
+from sharegroup.client.net import telemetry
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Measured(Protocol):
-    """Any of the asyncio clients, all of which have metrics."""
-
-    def metrics(self) -> dict[str, dict[str, float]]: ...
-
-
-Client = TypeVar("Client", bound=Measured)
-
-
-class BlockingClient(Generic[Client]):
-    """Base class that runs an asyncio client in the shared event loop thread."""
-
-    def __init__(self, client: Client, client_id: str) -> None:
-        self.client_id = client_id
-        """The client id in the brokers' logs and metrics."""
-        self._client = client
-        self._open = True
-        self._claim = threading.Lock()
-        LOOP_THREAD.enter()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The current value of every metric, by Kafka's metric group and name."""
-        with LOOP_THREAD.lock:
-            return self._client.metrics()
-
-    def _claims_close(self) -> bool:
-        """Whether the caller has to close the client, which only the first one does.
-
-        Claimed before anything is closed: a second thread would otherwise leave the loop thread,
-        and cancel the end of the client for which the first one waits.
-        """
-        LOOP_THREAD.check_caller()
-        with self._claim:
-            is_open, self._open = self._open, False
-        return is_open
-
-    def _end(self, closing: Coroutine[Any, Any, R]) -> R:
-        """Close the asyncio client and leave the loop thread, after `_claims_close`."""
-        try:
-            return LOOP_THREAD.run(closing)
-        finally:
-            LOOP_THREAD.leave()
+Client = TypeVar("Client", bound=telemetry.Measured, covariant=True)
 
 
 def blocking(
@@ -92,6 +47,42 @@ def plain(
         return result
 
     return call
+
+
+class BlockingClient(Generic[Client]):
+    """Base class that runs an asyncio client in the shared event loop thread."""
+
+    def __init__(self, client: Client, client_id: str) -> None:
+        self.client_id = client_id
+        """The client id in the brokers' logs and metrics."""
+        self._client = client
+        self._open = True
+        self._claim = threading.Lock()
+        LOOP_THREAD.enter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    metrics = plain(telemetry.metrics)
+    client_instance_id = blocking(telemetry.client_instance_id)
+
+    def _claims_close(self) -> bool:
+        """Whether the caller has to close the client, which only the first one does.
+
+        Claimed before anything is closed: a second thread would otherwise leave the loop thread,
+        and cancel the end of the client for which the first one waits.
+        """
+        LOOP_THREAD.check_caller()
+        with self._claim:
+            is_open, self._open = self._open, False
+        return is_open
+
+    def _end(self, closing: Coroutine[Any, Any, R]) -> R:
+        """Close the asyncio client and leave the loop thread, after `_claims_close`."""
+        try:
+            return LOOP_THREAD.run(closing)
+        finally:
+            LOOP_THREAD.leave()
 
 
 ExceptionType = type[BaseException] | None

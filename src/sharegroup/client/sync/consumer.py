@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 from sharegroup.client.consume import consumer
 from sharegroup.client.consume.consumer import CLOSE_SECONDS, ITERATION_SECONDS
 from sharegroup.client.consume.consumer_record import ConsumerRecord
-from sharegroup.client.consume.rebalance_listener import RebalanceListener
 from sharegroup.client.loop_thread import LOOP_THREAD
+from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
-    ConsumerGroupMetadata,
     IllegalStateError,
     OffsetAndMetadata,
+    RebalanceListener,
     TopicPartition,
 )
 from sharegroup.client.settings.plain_consumer_config import ConsumerOptions
@@ -186,25 +186,11 @@ class Consumer(BlockingClient[consumer.Consumer]):
         """The error of the last request to the group coordinator, which is retried; or None."""
         return self._client.coordinator_error
 
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's identity, for the offsets that a transactional producer commits."""
-        with LOOP_THREAD.lock:
-            return self._client.group_metadata()
-
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets of the next records of all partitions, as `commit` commits them.
-
-        Partitions whose position is not known yet are left out.
-        """
-        with LOOP_THREAD.lock:
-            return self._client.positions()
-
+    group_metadata = plain(consumer.Consumer.group_metadata)
+    positions = plain(consumer.Consumer.positions)
     start = blocking(consumer.Consumer.start)
-    client_instance_id = blocking(consumer.Consumer.client_instance_id)
-    register_metric_for_subscription = plain(consumer.Consumer.register_metric_for_subscription)
-    unregister_metric_from_subscription = plain(
-        consumer.Consumer.unregister_metric_from_subscription
-    )
+    register_metric_for_subscription = plain(telemetry.register_metric_for_subscription)
+    unregister_metric_from_subscription = plain(telemetry.unregister_metric_from_subscription)
     commit = blocking(consumer.Consumer.commit)
     committed = blocking(consumer.Consumer.committed)
     position = blocking(consumer.Consumer.position)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Self, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
+from sharegroup.client.net import telemetry
 from sharegroup.client.produce import producer
 from sharegroup.client.produce.producer import CLOSE_SECONDS
 from sharegroup.client.produce.transaction import Transaction as AsyncTransaction
@@ -97,11 +98,8 @@ class Producer(BlockingClient[producer.Producer]):
 
     send_and_wait = blocking(producer.Producer.send_and_wait)
     flush = blocking(producer.Producer.flush)
-    client_instance_id = blocking(producer.Producer.client_instance_id)
-    register_metric_for_subscription = plain(producer.Producer.register_metric_for_subscription)
-    unregister_metric_from_subscription = plain(
-        producer.Producer.unregister_metric_from_subscription
-    )
+    register_metric_for_subscription = plain(telemetry.register_metric_for_subscription)
+    unregister_metric_from_subscription = plain(telemetry.unregister_metric_from_subscription)
 
     def transaction(self) -> Transaction:
         """Return a transaction for ``with``: committed at its end, aborted by an exception.

@@ -6,14 +6,19 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
-from sharegroup.client.records import AcknowledgementResult, CloseReport, TopicPartition
+from sharegroup.client.net import telemetry
+from sharegroup.client.records import (
+    AcknowledgementResult,
+    CloseReport,
+    Flow,
+    TopicPartition,
+    topic_names,
+)
 from sharegroup.client.settings.consumer_config import ShareConsumerOptions
 from sharegroup.client.share.consumer import share_consumer
 from sharegroup.client.share.consumer.acknowledgement_results import AcknowledgementCallback
-from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.record import Record, UnreadableRecord
 from sharegroup.client.share.consumer.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS
-from sharegroup.client.subscribed_topics import topic_names
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
@@ -205,13 +210,8 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
             return self._client.flow
 
     start = blocking(share_consumer.ShareConsumer.start)
-    client_instance_id = blocking(share_consumer.ShareConsumer.client_instance_id)
-    register_metric_for_subscription = plain(
-        share_consumer.ShareConsumer.register_metric_for_subscription
-    )
-    unregister_metric_from_subscription = plain(
-        share_consumer.ShareConsumer.unregister_metric_from_subscription
-    )
+    register_metric_for_subscription = plain(telemetry.register_metric_for_subscription)
+    unregister_metric_from_subscription = plain(telemetry.unregister_metric_from_subscription)
     unsubscribe = blocking(share_consumer.ShareConsumer.unsubscribe)
     acknowledge = plain(share_consumer.ShareConsumer.acknowledge)
     accept = plain(share_consumer.ShareConsumer.accept)

@@ -11,159 +11,96 @@ class RegistryError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[int] = 50001
 
+    def __init_subclass__(cls, *, status: int, code: int) -> None:
+        cls.status, cls.code = status, code
 
-class ForeignRequest(RegistryError):
+
+class ForeignRequest(RegistryError, status=403, code=40301):
     """A web page may have sent the request: its Host or its Origin is not the registry's."""
 
-    status = 403
-    code = 40301
 
-
-class PathNotFound(RegistryError):
+class PathNotFound(RegistryError, status=404, code=404):
     """The path is not one of the registry's."""
 
-    status = 404
-    code = 404
 
-
-class MethodNotAllowed(RegistryError):
+class MethodNotAllowed(RegistryError, status=405, code=405):
     """The path exists, but not with this method."""
 
-    status = 405
-    code = 405
 
-
-class SubjectNotFound(RegistryError):
+class SubjectNotFound(RegistryError, status=404, code=40401):
     """The subject has no versions."""
 
-    status = 404
-    code = 40401
 
-
-class VersionNotFound(RegistryError):
+class VersionNotFound(RegistryError, status=404, code=40402):
     """The subject has no such version."""
 
-    status = 404
-    code = 40402
 
-
-class SchemaNotFound(RegistryError):
+class SchemaNotFound(RegistryError, status=404, code=40403):
     """No schema has this id, or the subject does not have this schema."""
 
-    status = 404
-    code = 40403
 
-
-class SubjectSoftDeleted(RegistryError):
+class SubjectSoftDeleted(RegistryError, status=404, code=40404):
     """The subject was deleted before, and the request does not ask for a permanent deletion."""
 
-    status = 404
-    code = 40404
 
-
-class SubjectNotSoftDeleted(RegistryError):
+class SubjectNotSoftDeleted(RegistryError, status=404, code=40405):
     """A subject must be deleted before it is deleted permanently."""
 
-    status = 404
-    code = 40405
 
-
-class VersionSoftDeleted(RegistryError):
+class VersionSoftDeleted(RegistryError, status=404, code=40406):
     """The version was deleted before, and the request does not ask for a permanent deletion."""
 
-    status = 404
-    code = 40406
 
-
-class VersionNotSoftDeleted(RegistryError):
+class VersionNotSoftDeleted(RegistryError, status=404, code=40407):
     """A version must be deleted before it is deleted permanently."""
 
-    status = 404
-    code = 40407
 
-
-class SubjectConfigNotFound(RegistryError):
+class SubjectConfigNotFound(RegistryError, status=404, code=40408):
     """The subject has no compatibility level of its own."""
 
-    status = 404
-    code = 40408
 
-
-class SubjectModeNotFound(RegistryError):
+class SubjectModeNotFound(RegistryError, status=404, code=40409):
     """The subject has no mode of its own."""
 
-    status = 404
-    code = 40409
 
-
-class IncompatibleSchema(RegistryError):
+class IncompatibleSchema(RegistryError, status=409, code=409):
     """The schema is not compatible with earlier versions of the subject."""
 
-    status = 409
-    code = 409
 
-
-class RequestTooLarge(RegistryError):
+class RequestTooLarge(RegistryError, status=413, code=413):
     """The body of the request exceeds the limit of the registry."""
 
-    status = 413
-    code = 413
 
-
-class InvalidRequest(RegistryError):
+class InvalidRequest(RegistryError, status=422, code=422):
     """The body of the request is not as the endpoint expects it."""
 
-    status = 422
-    code = 422
 
-
-class InvalidSchema(RegistryError):
+class InvalidSchema(RegistryError, status=422, code=42201):
     """The schema cannot be parsed, or a reference of it cannot be resolved."""
 
-    status = 422
-    code = 42201
 
-
-class InvalidVersion(RegistryError):
+class InvalidVersion(RegistryError, status=422, code=42202):
     """A version is neither a positive number nor "latest"."""
 
-    status = 422
-    code = 42202
 
-
-class InvalidCompatibility(RegistryError):
+class InvalidCompatibility(RegistryError, status=422, code=42203):
     """The compatibility level does not exist."""
 
-    status = 422
-    code = 42203
 
-
-class OperationNotPermitted(RegistryError):
+class OperationNotPermitted(RegistryError, status=422, code=42205):
     """The registry does not do this, or not beyond its limit."""
 
-    status = 422
-    code = 42205
 
-
-class ReferenceExists(RegistryError):
+class ReferenceExists(RegistryError, status=422, code=42206):
     """The version is referenced by other schemas."""
 
-    status = 422
-    code = 42206
 
-
-class InvalidSubject(RegistryError):
+class InvalidSubject(RegistryError, status=422, code=42208):
     """The name of the subject is not allowed."""
 
-    status = 422
-    code = 42208
 
-
-class LibraryMissing(RegistryError):
+class LibraryMissing(RegistryError, status=501, code=50101):
     """A library for this type of schema is not installed."""
-
-    status = 501
-    code = 50101
 
 
 def library_missing(schema_type: str, error: ImportError, *, package: str = "") -> LibraryMissing:

@@ -111,7 +111,7 @@ class _UnknownPattern(Exception):
 
 def narrowed(old: Documents, new: Documents) -> list[str]:
     """Return the places where the new schema refuses documents that the old one allows."""
-    comparison = _Comparison(_References(old), _References(new))
+    comparison = _JsonComparison(_References(old), _References(new))
     try:
         return list(dict.fromkeys(comparison.compare(old.root, new.root, "#")))
     except (_TooComplicated, RecursionError):
@@ -161,7 +161,7 @@ class _References:
         }
 
 
-class _Comparison:
+class _JsonComparison:
     """One comparison of two schemas: the pairs that it has seen end recursive schemas."""
 
     __slots__ = ("_new", "_old", "_seen")
@@ -196,7 +196,7 @@ class _Comparison:
 
     def fits(self, old: Any, new: Any) -> bool:
         """Return whether ``new`` allows all that ``old`` allows, apart from the other pairs."""
-        trial = _Comparison(self._old, self._new)
+        trial = _JsonComparison(self._old, self._new)
         # A copy: the pairs of a trial that fails must not count as compared.
         trial._seen = set(self._seen)
         is_wider = not any(True for _ in trial.compare(old, new, ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sharegroup.client.consume.fetch_session import FetchEntry, FetchSession, SessionRequest
+from sharegroup.client.consume.fetch_session import FetchEntry, FetchSession, FetchSessionRequest
 from sharegroup.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from sharegroup.ids import TopicId
 
@@ -15,7 +15,7 @@ def entry(offset: int) -> FetchEntry:
     return FetchEntry(offset, 4, 3, 1_000)
 
 
-def named(request: SessionRequest) -> dict[tuple[TopicId, int], int]:
+def named(request: FetchSessionRequest) -> dict[tuple[TopicId, int], int]:
     return {
         (topic.topic_id, partition.partition): partition.fetch_offset
         for topic in request.topics
@@ -24,7 +24,7 @@ def named(request: SessionRequest) -> dict[tuple[TopicId, int], int]:
     }
 
 
-def forgotten(request: SessionRequest) -> list[tuple[object, tuple[int, ...]]]:
+def forgotten(request: FetchSessionRequest) -> list[tuple[object, tuple[int, ...]]]:
     return [(topic.topic_id, tuple(topic.partitions)) for topic in request.forgotten]
 
 

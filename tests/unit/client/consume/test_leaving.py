@@ -17,8 +17,8 @@ from kio.schema.leave_group.v5.response import LeaveGroupResponse
 from sharegroup.backoff import Backoff
 from sharegroup.client.consume.classic_member import ClassicMember
 from sharegroup.client.consume.consumer_protocol_member import ConsumerProtocolMember
+from sharegroup.client.consume.coordinator_requests import MemberIdentity, MemberParts
 from sharegroup.client.consume.handover import Handover
-from sharegroup.client.consume.offset_commits import MemberIdentity
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.client.net.cluster import ConnectionPurpose
@@ -119,22 +119,27 @@ def live(
     is_classic = protocol == "classic"
     identity = MemberIdentity("" if is_classic else "m", instance_id=instance_id)
     handover = Handover(lambda: None)
-    rest: dict[str, Any] = {
-        # A consumer's fenced member waits for a poll that gives these up.
-        "owned": lambda: frozenset(
-            {TopicPartition("orders", 0)} if owns and not is_classic else ()
-        ),
-        "changed": lambda: None,
-        "metrics": ConsumerMetrics(Metrics("test"), partitions=lambda: 0, lag_max=lambda: 0),
-    }
+    cluster: Any = coordinator
+    topics: Any = Topics()
+
+    def parts() -> MemberParts:
+        return MemberParts(
+            cluster=cluster,
+            config=config,
+            identity=identity,
+            handover=handover,
+            topics=topics,
+            broker_pattern=lambda: None,
+            # A consumer's fenced member waits for a poll that gives these up.
+            owned=lambda: frozenset(
+                {TopicPartition("orders", 0)} if owns and not is_classic else ()
+            ),
+            changed=lambda: None,
+            metrics=ConsumerMetrics(Metrics("test"), partitions=lambda: 0, lag_max=lambda: 0),
+        )
 
     async def run() -> list[Any]:
-        parts: Any = (coordinator, config, identity, handover, Topics())
-        member = (
-            ClassicMember(*parts, **rest)
-            if is_classic
-            else ConsumerProtocolMember(*parts, **rest, broker_pattern=lambda: None)
-        )
+        member = ClassicMember(parts()) if is_classic else ConsumerProtocolMember(parts())
         running = asyncio.create_task(member.run())
         await asyncio.sleep(10)  # Of virtual time: two heartbeats, and less than a backoff.
         running.cancel()

@@ -11,7 +11,8 @@ import pytest
 from kio.schema.offset_commit.v9 import response as commits
 from kio.schema.offset_fetch.v9 import response as fetches
 
-from sharegroup.client.consume.offset_commits import CommitOrder, MemberIdentity, OffsetCommits
+from sharegroup.client.consume.coordinator_requests import MemberIdentity
+from sharegroup.client.consume.offset_commits import CommitOrder, OffsetCommits
 from sharegroup.client.consume.partition_states import COMMITTED, PartitionStates
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.metrics.metric_types import Metrics

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.admin.topics import operations_of
+from sharegroup.client.admin.calls import operations_of
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.errors import (
     GroupAuthorizationFailed,

@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from sharegroup.client.fetch.record_content import Field, deserialize
+from sharegroup.client.fetch.record_content import Field, copy_as, deserialize, maker
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.option_values import OnDeserializationError
 from sharegroup.client.share.consumer.held_records import HeldRecords
-from sharegroup.client.share.consumer.locks import AcquisitionLock, BatchOrigin
+from sharegroup.client.share.consumer.locks import AcquisitionLock, LockedBatch
 from sharegroup.client.share.consumer.record import (
     DeserializationError,
     Record,
@@ -44,10 +45,8 @@ from sharegroup.client.share.session.acquired_records import find_missing
 from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.batches.batches import NO_TIMESTAMP, UNREADABLE, scan
-from sharegroup.wire.batches.compression import TooLarge
-from sharegroup.wire.batches.record_pieces import UnreadableRange, streamed
-from sharegroup.wire.batches.records import DecodedRecord, read_batch
+from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ class _Decoded(NamedTuple):
 
     records: list[Record]
     unreadable: list[_Unreadable]
-    origins: list[BatchOrigin]
+    batches: list[LockedBatch]
     end: int
     """The offset after the last whole batch, or after the piece; -1 if there is none."""
     is_last: bool
@@ -101,7 +100,7 @@ def decode_records(
         unread += [(batch.first, batch.end) for batch in decoded.unreadable]
         damage = decoded.damage
         for index, lock in enumerate(locks):
-            lock.origins = decoded.origins
+            lock.batches = decoded.batches
             low = bisect_left(offsets, lock.first)
             high = bisect_left(offsets, lock.end, low)
             # Only the piece that reaches the end of the lock shows which of its records are
@@ -150,50 +149,46 @@ def _take_apart(
     decoded: list[Record] = []
     unreadable: list[_Unreadable] = []
     damage: CorruptMessage | None = None
-    origins: list[BatchOrigin] = []
-    end, bytes_max = -1, config.decompressed_bytes_max
-    pieces: Iterable[list[Record] | UnreadableRange] = ()  # Those of a large batch.
-    locks_ahead = iter(locks)
-    lock = next(locks_ahead)
+    batches: list[LockedBatch] = []
+    end = -1
+    locks_ahead = deque(locks)
     try:
         for position, header in scan(records):
-            while (
-                lock.end <= header.base_offset
-                and (following := next(locks_ahead, None)) is not None
-            ):
-                lock = following
+            while len(locks_ahead) > 1 and locks_ahead[0].end <= header.base_offset:
+                locks_ahead.popleft()
             if not header.is_control:
-                origins.append(
-                    BatchOrigin(header.end_offset, header.leader_epoch, header.has_log_append_time)
+                batches.append(
+                    LockedBatch(header.end_offset, header.leader_epoch, header.has_log_append_time)
                 )
-                make = _made_under(lock)
-                try:
-                    decoded += read_batch(
-                        records,
-                        position,
-                        header,
-                        make,
-                        decompressed_bytes_max=bytes_max,
-                        check_crc=True,
-                    )
-                # Above the limit of memory; read in pieces of it instead (docs/adr/0033).
-                except TooLarge:
-                    batch = memoryview(records)[position : position + header.size]
-                    pieces = streamed(batch, header, make, record_bytes_max=bytes_max)
-                except UNREADABLE as error:
-                    where = header.base_offset, header.end_offset
-                    content = bytes(records[position : position + header.size])
-                    unreadable.append(_Unreadable(*where, error, content))
+                pieces = read_pieces(
+                    records,
+                    position,
+                    header,
+                    maker(Record, locks_ahead[0]),
+                    decompressed_bytes_max=config.decompressed_bytes_max,
+                    check_crc=True,
+                )
                 for piece in pieces:
-                    yield _Decoded(decoded, unreadable, origins, end, is_last=False)
-                    decoded, unreadable, end = _of_piece(piece, batch)
-                pieces = ()
+                    # A large batch: what comes before this piece of it is handed out first.
+                    if not isinstance(pieces, tuple):
+                        yield _Decoded(decoded, unreadable, batches, end, is_last=False)
+                        decoded, unreadable, end = [], [], _end_of(piece)
+                    if isinstance(piece, UnreadableRange):
+                        content = bytes(records[position : position + header.size])
+                        unreadable.append(_Unreadable(*piece, content))
+                    else:
+                        decoded += piece
             end = header.end_offset
     except CorruptMessage as error:
         # Without a readable header the end is unknown, so the rest is released, as after a
         # batch that was cut off.
         damage = _damage(held, max(end, locks[0].first), locks[-1].end, error)
-    yield _Decoded(decoded, unreadable, origins, end, is_last=True, damage=damage)
+    yield _Decoded(decoded, unreadable, batches, end, is_last=True, damage=damage)
+
+
+def _end_of(piece: list[Record] | UnreadableRange) -> int:
+    """Return the offset behind a piece of a batch."""
+    return piece.end if isinstance(piece, UnreadableRange) else piece[-1].offset + 1
 
 
 def _damage(held: HeldRecords, first: int, end: int, error: CorruptMessage) -> CorruptMessage:
@@ -204,50 +199,14 @@ def _damage(held: HeldRecords, first: int, end: int, error: CorruptMessage) -> C
     )
 
 
-def _of_piece(
-    piece: list[Record] | UnreadableRange, batch: memoryview
-) -> tuple[list[Record], list[_Unreadable], int]:
-    """Return the records of a piece, what cannot be read of it, and the offset behind it."""
-    if isinstance(piece, UnreadableRange):
-        return [], [_Unreadable(*piece, bytes(batch))], piece.end
-    return piece, [], piece[-1].offset + 1
-
-
-def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[DecodedRecord]], list[Record]]:
-    """Return a function that makes the records of a batch, all of them under this lock.
-
-    This is the hot loop of reading.  `Record.__init__` is not called, because the call takes as
-    long as its work.  Empty lists of headers are dropped, because the garbage collector then has
-    fewer objects to look at.
-    """
-    new = Record.__new__
-
-    def make(raw: Iterable[DecodedRecord]) -> list[Record]:
-        records: list[Record] = []
-        append = records.append
-        for raw_record in raw:
-            record = new(Record)
-            record._lock = lock
-            record.offset = raw_record.offset
-            timestamp = raw_record.timestamp
-            record.timestamp_ms = NO_TIMESTAMP if timestamp is None else timestamp
-            record.key = raw_record.key
-            record.value = raw_record.value
-            record.headers = raw_record.headers or ()
-            append(record)
-        return records
-
-    return make
-
-
 def _under(lock: AcquisitionLock, records: list[Record]) -> list[Record]:
     """Set the lock of these records, and return them.
 
     If several locks share a batch, all its records were made under the first lock.
     """
-    if records and not records[0]._lock is records[-1]._lock is lock:
+    if records and not records[0]._shared is records[-1]._shared is lock:
         for record in records:
-            record._lock = lock
+            record._shared = lock
     return records
 
 
@@ -279,10 +238,9 @@ def _delivered(
             yield DecodedRecords(lock, raw_records, None)
         return
     records = []
-    deserialization = Deserialization(config)
     for record in raw_records:
         try:
-            records.append(deserialization.read(record))
+            records.append(_deserialized(record, config))
         except DeserializationError as error:
             if config.on_deserialization_error is OnDeserializationError.REJECT:
                 held.settle_unseen(lock, record.offset, record.offset + 1, AcknowledgeType.REJECT)
@@ -304,32 +262,20 @@ def _delivered(
 #     raw       the record is handed out as an `UnreadableRecord`, with its bytes
 
 
-class Deserialization:
-    """Applies the configured deserializers to records."""
+def _deserialized(record: Record, config: ShareConsumerConfig) -> Record:
+    """Return the record with deserialized key and value.
 
-    __slots__ = ("_config",)
-
-    def __init__(self, config: ShareConsumerConfig) -> None:
-        self._config = config
-
-    def read(self, record: Record) -> Record:
-        """Return the record with deserialized key and value.
-
-        If that fails, return an UnreadableRecord (with "raw"), or raise DeserializationError.
-        """
-        config = self._config
-        try:
-            deserialize(
-                record,
-                key_deserializer=config.key_deserializer,
-                value_deserializer=config.value_deserializer,
-                failure=_failure,
-            )
-        except DeserializationError as error:
-            if config.on_deserialization_error is OnDeserializationError.RAW:
-                return _unreadable(record, error)
+    If that fails, return an UnreadableRecord (with "raw"), or raise DeserializationError.
+    """
+    try:
+        deserialize(record, config, _failure)
+    except DeserializationError as error:
+        if config.on_deserialization_error is not OnDeserializationError.RAW:
             raise
-        return record
+        unreadable = copy_as(UnreadableRecord, record)
+        unreadable.error = error
+        return unreadable
+    return record
 
 
 def _failure(record: Record, field: Field, error: Exception) -> DeserializationError:
@@ -338,16 +284,3 @@ def _failure(record: Record, field: Field, error: Exception) -> DeserializationE
         f"the {field} can't be deserialized: {error}"
     )
     return DeserializationError(text, record, field)
-
-
-def _unreadable(record: Record, error: DeserializationError) -> UnreadableRecord:
-    unreadable = UnreadableRecord(
-        record._lock,
-        record.offset,
-        record.timestamp_ms,
-        record.key,
-        record.value,
-        record.headers,
-    )
-    unreadable.error = error
-    return unreadable

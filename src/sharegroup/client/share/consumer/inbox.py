@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sharegroup.client.lazy_deque import LazyDeque
+from sharegroup.client.fetch.record_content import LazyDeque
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.decoded_records import DecodedRecords, decode_records
 from sharegroup.client.share.consumer.held_records import HeldRecords

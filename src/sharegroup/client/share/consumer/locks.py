@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.renewal_schedule import seconds_left_when_due
 from sharegroup.errors import KafkaError
 
@@ -55,7 +56,7 @@ class LockHolder(Protocol):
         """Keep unreadable offsets until they are settled."""
 
 
-class BatchOrigin(NamedTuple):
+class LockedBatch(NamedTuple):
     """The facts that all records of one batch in the log have in common."""
 
     end: int
@@ -68,25 +69,22 @@ class AcquisitionLock:
     """The acquisition lock on one range of offsets of a partition, held by this member."""
 
     __slots__ = (
-        "_holes", "_renewed", "acquired_at", "deadline", "delivery_count", "end", "first", "held",
-        "let_go", "open", "origins", "record_bytes", "waiting_from",
+        "_holes", "_renewed", "acquired_at", "batches", "deadline", "delivery_count", "end",
+        "first", "held", "let_go", "open", "record_bytes", "waiting_from",
     )  # fmt: skip
 
     def __init__(
         self,
         held: LockHolder,
-        first: int,
-        end: int,
-        delivery_count: int,
+        acquired: AcquiredRecords,
         *,
         acquired_at: float,
         deadline: float,
         record_bytes: float,
     ) -> None:
         self.held = held
-        self.first = first
-        self.end = end
-        self.delivery_count = delivery_count
+        self.first, self.end = acquired.first_offset, acquired.end_offset
+        self.delivery_count = acquired.delivery_count
         self.acquired_at = acquired_at
         self.deadline = deadline
         """The lock deadline in seconds of ``time.monotonic()``; single records: `deadline_of`."""
@@ -94,8 +92,8 @@ class AcquisitionLock:
         """The average size of one of its records on the wire."""
         self.open = 0
         """The number of its offsets that are handed out, or reported, and not settled."""
-        self.waiting_from = first
-        self.origins: Sequence[BatchOrigin] = ()
+        self.waiting_from = self.first
+        self.batches: Sequence[LockedBatch] = ()
         """The batches of its records, by offset; empty if they were not decoded one by one."""
         self.let_go = False
         """Whether the lock is no longer renewed, because it is too old or the broker refused."""
@@ -112,10 +110,10 @@ class AcquisitionLock:
         """Whether none of its records is waiting or open."""
         return not self.open and self.waiting_from >= self.end
 
-    def origin_of(self, offset: int) -> BatchOrigin | None:
+    def batch_of(self, offset: int) -> LockedBatch | None:
         """Return the batch of the record at this offset, or None if it is unknown."""
-        index = bisect_right(self.origins, offset, key=_end_of)
-        return self.origins[index] if index < len(self.origins) else None
+        index = bisect_right(self.batches, offset, key=_end_of)
+        return self.batches[index] if index < len(self.batches) else None
 
     def hole(self, first: int, end: int) -> None:
         """Note that ``[first, end)`` was settled without being handed out, and never will be."""
@@ -153,8 +151,8 @@ class AcquisitionLock:
             self._renewed[offset] = deadline
 
 
-def _end_of(origin: BatchOrigin) -> int:
-    return origin.end
+def _end_of(batch: LockedBatch) -> int:
+    return batch.end
 
 
 # Selects the locks to renew automatically, and those that are too old to be renewed.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from sharegroup.client.fetch.record_content import Field, RecordContent
-from sharegroup.client.records import Header, TopicPartition
+from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.errors import UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
@@ -22,59 +19,42 @@ def check_type(acknowledge_type: int) -> None:
         raise ValueError(f"expected an acknowledgement type ({names}), found {acknowledge_type!r}")
 
 
-class Record(RecordContent):
+class Record(RecordContent[AcquisitionLock]):
     """A consumed record, with the methods that acknowledge this delivery of it."""
 
-    __slots__ = ("_lock",)
-
-    def __init__(
-        self,
-        lock: AcquisitionLock,
-        offset: int,
-        timestamp_ms: int,
-        key: Any,
-        value: Any,
-        headers: Sequence[Header],
-    ) -> None:
-        # Positional arguments and no checks: this runs for every record that is consumed.
-        self._lock = lock
-        self.offset = offset
-        self.timestamp_ms = timestamp_ms
-        self.key = key
-        self.value = value
-        self.headers = headers
+    __slots__ = ()
 
     @property
     def topic(self) -> str:
         """The name of the record's topic."""
-        return self._lock.held.topic
+        return self._shared.held.topic
 
     @property
     def partition(self) -> int:
         """The number of the record's partition."""
-        return self._lock.held.partition
+        return self._shared.held.partition
 
     @property
     def topic_partition(self) -> TopicPartition:
         """Topic and partition as one value; `ShareConsumer.commit` returns results by this key."""
-        return self._lock.held.topic_partition
+        return self._shared.held.topic_partition
 
     @property
     def leader_epoch(self) -> int | None:
         """The epoch of the leader that wrote the record; None if the log does not have it."""
-        origin = self._lock.origin_of(self.offset)
-        return None if origin is None or origin.leader_epoch < 0 else origin.leader_epoch
+        batch = self._shared.batch_of(self.offset)
+        return None if batch is None or batch.leader_epoch < 0 else batch.leader_epoch
 
     @property
     def has_append_time(self) -> bool:
         """Whether the timestamp is the broker's time of the append, not the producer's time."""
-        origin = self._lock.origin_of(self.offset)
-        return origin is not None and origin.has_append_time
+        batch = self._shared.batch_of(self.offset)
+        return batch is not None and batch.has_append_time
 
     @property
     def delivery_count(self) -> int:
         """The number of deliveries of the record so far, including this one."""
-        return self._lock.delivery_count
+        return self._shared.delivery_count
 
     @property
     def deadline(self) -> float:
@@ -83,27 +63,27 @@ class Record(RecordContent):
         It is a lower bound: it counts from the moment when the fetch was sent, and the broker
         starts the lock later.  A renewal moves it when the broker has confirmed the renewal.
         """
-        return self._lock.deadline_of(self.offset)
+        return self._shared.deadline_of(self.offset)
 
     @property
     def is_lost(self) -> bool:
         """Whether the acquisition lock is known to be lost, even before its deadline."""
-        lock = self._lock
+        lock = self._shared
         return lock.held.lost is not None or lock.held.is_superseded(lock, self.offset)
 
     def accept(self) -> None:
         """Acknowledge the record as processed."""
-        lock = self._lock
+        lock = self._shared
         # A number, because the lookup of the enum's member costs time for every record.
         lock.held.settle(lock, self.offset, 1)
 
     def release(self) -> None:
         """Make the record available for another delivery."""
-        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RELEASE)
+        self._shared.held.settle(self._shared, self.offset, AcknowledgeType.RELEASE)
 
     def reject(self) -> None:
         """Archive the record without further deliveries, because it cannot be processed."""
-        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.REJECT)
+        self._shared.held.settle(self._shared, self.offset, AcknowledgeType.REJECT)
 
     def renew(self) -> None:
         """Renew the record's acquisition lock; the record still has to be settled.
@@ -111,12 +91,12 @@ class Record(RecordContent):
         The request is sent at once.  Its outcome goes to the acknowledgement callback, and
         `deadline` moves when the broker has confirmed the renewal.
         """
-        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RENEW)
+        self._shared.held.settle(self._shared, self.offset, AcknowledgeType.RENEW)
 
     def settle(self, acknowledge_type: AcknowledgeType) -> None:
         """Acknowledge the record with the given type; ValueError if it is none of the four."""
         check_type(acknowledge_type)
-        self._lock.held.settle(self._lock, self.offset, acknowledge_type)
+        self._shared.held.settle(self._shared, self.offset, acknowledge_type)
 
     def __repr__(self) -> str:
         return (

@@ -21,19 +21,25 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
-from uuid import UUID
 
-from sharegroup.client.records import CloseReport, IllegalStateError, TopicPartition, WakeupError
+from sharegroup.client.net import telemetry
+from sharegroup.client.records import (
+    CloseReport,
+    Flow,
+    IllegalStateError,
+    TopicPartition,
+    WakeupError,
+    topic_names,
+)
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig, ShareConsumerOptions
 from sharegroup.client.share.consumer.acknowledgement_results import (
     AcknowledgementCallback as AcknowledgementCallback,
 )
-from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.record import Record, UnreadableDelivery, check_type
 from sharegroup.client.share.consumer.share_member import ShareMember
 from sharegroup.client.share.member.membership import new_member_id
-from sharegroup.client.subscribed_topics import topic_names
+from sharegroup.client.together import event_within
 from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import AcknowledgeType
 
@@ -87,6 +93,7 @@ class ShareConsumer:
         self._member = ShareMember(self._config, self._member_id, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._results = self._member.results
+        self._telemetry = self._member.telemetry
         self._polling = False
         self._poll_ended_at = 0.0
         self._was_quick = False
@@ -145,30 +152,10 @@ class ShareConsumer:
         """The numbers of records that are requested, waiting and in flight, at this moment."""
         return self._member.flow()
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The current value of every metric, by Kafka's metric group and name."""
-        return self._member.cluster.metrics.read()
-
-    async def client_instance_id(
-        self,
-        timeout: float | None = None,  # noqa: ASYNC109  Kafka's signature.
-    ) -> UUID:
-        """Return the id that the cluster gives this client for its metrics (KIP-714).
-
-        Raises IllegalStateError with ``enable_metrics_push=False``, and UnsupportedVersion if the
-        cluster serves no telemetry.
-        """
-        return await self._member.telemetry.client_instance_id(timeout)
-
-    def register_metric_for_subscription(
-        self, group: str, name: str, read: Callable[[], float]
-    ) -> None:
-        """Add a metric of the application, which `metrics` shows and the cluster may ask for."""
-        self._member.cluster.metrics.gauge(group, name, read)
-
-    def unregister_metric_from_subscription(self, group: str, name: str) -> None:
-        """Remove a metric of the application."""
-        self._member.cluster.metrics.remove_gauge(group, name)
+    metrics = telemetry.metrics
+    client_instance_id = telemetry.client_instance_id
+    register_metric_for_subscription = telemetry.register_metric_for_subscription
+    unregister_metric_from_subscription = telemetry.unregister_metric_from_subscription
 
     # Start, close and subscription.
 
@@ -382,9 +369,7 @@ class ShareConsumer:
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def acknowledge(
-        self,
-        records: Records,
-        acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT,
+        self, records: Records, acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
         """Acknowledge a record, several records, a batch of `poll_arrow`, or an UnreadableBatch.
 
@@ -561,10 +546,8 @@ class ShareConsumer:
         for table in tables:
             table.on_settled = self._wake.set
         try:
-            async with asyncio.timeout(remaining):
-                await self._wake.wait()
-        except TimeoutError:
-            return True  # Records may have arrived at the last moment, so look once more.
+            # True in any case: records may have arrived at the last moment, so look once more.
+            await event_within(self._wake, remaining)
         finally:
             for table in tables:
                 table.on_settled = None

@@ -26,10 +26,9 @@ from sharegroup.client.metrics.client_metrics import (
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.net.telemetry import Telemetry
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import Flow, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.acknowledgement_results import AcknowledgementResults
-from sharegroup.client.share.consumer.flow import Flow
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.inbox import Inbox
 from sharegroup.client.share.consumer.locks import due_locks, say_let_go
@@ -38,6 +37,7 @@ from sharegroup.client.share.consumer.share_node import RequestOutcome, ShareNod
 from sharegroup.client.share.consumer.window import AheadOf, Window
 from sharegroup.client.share.member.group_member import GroupMember
 from sharegroup.client.share.member.idleness import AWAY_SECONDS
+from sharegroup.client.share.member.membership import Membership
 from sharegroup.client.share.session.refused_acknowledgements import Refusal, refusal_of
 from sharegroup.client.share.session.renewal_schedule import forbids_renewal, look_seconds
 from sharegroup.client.share.session.share_requests import SessionMember
@@ -61,8 +61,7 @@ class ShareMember:
         self.session_member = SessionMember(GroupId(config.group_id), member_id)
         self.group = GroupMember(
             self.cluster,
-            *self.session_member,
-            rack_id=config.client_rack,
+            Membership(*self.session_member, rack_id=config.client_rack),
             changed=wake.set,
             wants_records=self._wants_records,
             metrics=self.metrics,
@@ -373,11 +372,8 @@ class ShareMember:
         self._ahead.fetched(node.node_id, records, outcome.limits)
         if answer.failure is None:
             fetched = sum(len(parcel.records) for parcel in outcome.parcels)
-            metrics.fetch.add()
-            metrics.fetch_latency_ms.observe((time.monotonic() - answer.sent_at) * 1000)
-            metrics.fetch_throttle_ms.observe(answer.throttle_ms)
-            metrics.fetch_bytes.observe(fetched)
-            metrics.bytes_consumed.add(fetched)
+            seconds = time.monotonic() - answer.sent_at
+            metrics.fetched(seconds, fetched, throttle_ms=answer.throttle_ms)
             if records:
                 metrics.records_per_request.observe(records)
 

@@ -41,11 +41,8 @@ from sharegroup.client.share.session.share_session import (
     SessionAnswer,
     ShareSession,
 )
-from sharegroup.errors import (
-    KafkaError,
-    NetworkException,
-    ShareSessionNotFound,
-)
+from sharegroup.client.together import event_within
+from sharegroup.errors import KafkaError, NetworkException, ShareSessionNotFound
 from sharegroup.ids import TopicIdPartition
 
 IN_VAIN_MAX = 3
@@ -237,7 +234,7 @@ class ShareNode:
             return await self._close()
         remaining = self._paused_until - asyncio.get_running_loop().time()
         if remaining > 0:
-            await _wait(self._wake, remaining)
+            await event_within(self._wake, remaining)
             return None
         # Before a fetch, which the broker may park until the locks have ended.
         if self._has_renewals():
@@ -425,19 +422,17 @@ class ShareNode:
         # From the time of sending, as in `_read`.
         deadline = answer.sent_at + self._lock_ms / 1000
         record_bytes = len(partition.records) / sum(
-            last + 1 - first for first, last, _ in partition.acquired
+            acquired.offset_count for acquired in partition.acquired
         )
         locks = [
             AcquisitionLock(
                 held,
-                first,
-                last + 1,
-                delivery_count,
+                acquired,
                 acquired_at=answer.sent_at,
                 deadline=deadline,
                 record_bytes=record_bytes,
             )
-            for first, last, delivery_count in partition.acquired
+            for acquired in partition.acquired
         ]
         for lock in locks:
             held.acquired(lock)
@@ -496,11 +491,3 @@ def _one_of_each_partition(units: Iterable[Settled]) -> tuple[list[Settled], lis
 
 def _runs(units: Iterable[Settled]) -> RunsByPartition:
     return {unit.held.key: unit.runs for unit in units}
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -18,7 +18,7 @@ from sharegroup.client.share.member.assigned_partitions import AssignedPartition
 from sharegroup.client.share.member.idleness import Idleness
 from sharegroup.client.share.member.membership import BeforeJoin, Heartbeats, Membership
 from sharegroup.errors import KafkaError
-from sharegroup.ids import GroupId, MemberId, TopicIdPartition
+from sharegroup.ids import TopicIdPartition
 
 
 class GroupMember:
@@ -27,16 +27,14 @@ class GroupMember:
     def __init__(
         self,
         cluster: Cluster,
-        group_id: GroupId,
-        member_id: MemberId,
+        membership: Membership,
         *,
-        rack_id: str | None,
         changed: Callable[[], None],
         wants_records: Callable[[], bool],
         metrics: ShareConsumerMetrics | None = None,
         before_join: BeforeJoin | None = None,
     ) -> None:
-        self.membership = Membership(group_id, member_id, rack_id)
+        self.membership = membership
         self.heartbeats = Heartbeats(
             cluster, self.membership, changed=changed, metrics=metrics, before_join=before_join
         )
@@ -47,10 +45,7 @@ class GroupMember:
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start the background tasks, which join the group."""
-        return [
-            tasks.create_task(self.heartbeats.run()),
-            tasks.create_task(self.idleness.run()),
-        ]
+        return [tasks.create_task(self.heartbeats.run()), tasks.create_task(self.idleness.run())]
 
     def fetch_ended(
         self,

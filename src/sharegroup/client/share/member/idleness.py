@@ -14,8 +14,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from sharegroup.client.idle_period import IdlePeriod
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.records import IdlePeriod
 from sharegroup.client.share.member.assigned_partitions import AssignedPartitions
 from sharegroup.client.share.member.membership import Heartbeats, Membership
 from sharegroup.errors import KafkaError

@@ -32,6 +32,7 @@ from kio.static.primitive import i32
 from sharegroup.client.metrics.client_metrics import ShareConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import refused
+from sharegroup.client.together import event_within
 from sharegroup.errors import (
     NONE,
     CoordinatorLoadInProgress,
@@ -279,7 +280,7 @@ class Heartbeats:
                 continue  # Look again, because the application may have left meanwhile.
             if reaction in (Reaction.CONTINUE, Reaction.REPORT):
                 backoff.reset()
-                await self._pause(self._membership.interval_ms)
+                await event_within(self._wake, self._membership.interval_ms / 1000)
             elif reaction is not Reaction.FAIL:
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
@@ -419,10 +420,3 @@ class Heartbeats:
     def _stop(self, error: KafkaError) -> None:
         self.failure = error
         self._changed()
-
-    async def _pause(self, interval_ms: int) -> None:
-        try:
-            async with asyncio.timeout(interval_ms / 1000):
-                await self._wake.wait()
-        except TimeoutError:
-            return

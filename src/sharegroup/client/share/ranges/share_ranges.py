@@ -28,14 +28,13 @@ from math import ceil
 from sharegroup.client.admin import groups as admin_groups
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
-from sharegroup.client.idle_period import IdlePeriod
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
 from sharegroup.client.net.refusals import left_out, may_pass
-from sharegroup.client.records import TopicPartition
+from sharegroup.client.records import IdlePeriod, TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.member.group_member import GroupMember
 from sharegroup.client.share.member.idleness import AWAY_SECONDS
-from sharegroup.client.share.member.membership import new_member_id
+from sharegroup.client.share.member.membership import Membership, new_member_id
 from sharegroup.client.share.ranges.held_ranges import FetchedRanges, HeldRanges
 from sharegroup.client.share.session.acquired_records import (
     RECORDS_MAX,
@@ -47,7 +46,7 @@ from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share.session.renewal_schedule import interval_seconds
 from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share.session.share_session import RunsByPartition, ShareSession
-from sharegroup.client.together import together
+from sharegroup.client.together import event_within, together
 from sharegroup.errors import KafkaError, NetworkException, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
@@ -98,8 +97,7 @@ class ShareRanges:
         self._changed = asyncio.Event()
         self._group = GroupMember(
             self._cluster,
-            *self.member,
-            rack_id=None,
+            Membership(*self.member, rack_id=None),
             changed=self._changed.set,
             wants_records=self._wants_records,
         )
@@ -275,10 +273,7 @@ class ShareRanges:
                 if answering := self._answering(leaders, self._tasks):
                     self._unreachable = None
                     return answering
-            try:
-                async with asyncio.timeout_at(_on_loop(deadline)):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await event_within(self._changed, deadline - time.monotonic()):
                 return {}
 
     def _answering(
@@ -499,8 +494,3 @@ def _within(ranges: Iterable[AcquiredRecords], offsets: OffsetSet) -> tuple[Acqu
         for acquired in ranges
         for first, end in offsets.between(acquired.first_offset, acquired.end_offset)
     )
-
-
-def _on_loop(deadline: float) -> float:
-    """Convert a time of ``time.monotonic()`` to the event loop's clock."""
-    return asyncio.get_running_loop().time() + deadline - time.monotonic()

@@ -7,10 +7,10 @@ A broker that serves only version 1 gets them without the acquire mode, and beha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kio.schema.share_acknowledge.v2.request import (
@@ -50,11 +50,12 @@ OPEN_EPOCH = 0
 CLOSE_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 
+Message = TypeVar("Message")
 Acks = Mapping[TopicIdPartition, tuple[AcknowledgementBatch, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRequest:
+class ShareSessionRequest:
     """The session epoch and the partitions that one request names."""
 
     epoch: int
@@ -85,7 +86,7 @@ class NodeSession:
         """The epoch of the next request."""
         return self._epoch
 
-    def fetch(self, wanted: Iterable[TopicIdPartition], acks: Acks) -> SessionRequest:
+    def fetch(self, wanted: Iterable[TopicIdPartition], acks: Acks) -> ShareSessionRequest:
         """Return the session part of the next ShareFetch, which fetches the ``wanted`` partitions.
 
         The request also names the partitions of ``acks``, to carry their acknowledgements.
@@ -99,7 +100,7 @@ class NodeSession:
         forgotten += [key for key in strangers if key not in self._partitions]
         acked = [key for key in acks if key not in named]
         self._partitions = target
-        return SessionRequest(self._epoch, (*named, *acked), tuple(forgotten))
+        return ShareSessionRequest(self._epoch, (*named, *acked), tuple(forgotten))
 
     def answered(self) -> None:
         """Note that the broker accepted the request, so it expects the next epoch now."""
@@ -131,7 +132,7 @@ class FetchLimits:
 
 
 def fetch_request(
-    member: SessionMember, session: SessionRequest, acks: Acks, limits: FetchLimits
+    member: SessionMember, session: ShareSessionRequest, acks: Acks, limits: FetchLimits
 ) -> ShareFetchRequest:
     """Make the next ShareFetch of a session."""
     return ShareFetchRequest(
@@ -151,14 +152,7 @@ def fetch_request(
                 partitions=tuple(
                     FetchPartition(
                         partition_index=i32(key.partition),
-                        acknowledgement_batches=tuple(
-                            FetchBatchMessage(
-                                first_offset=i64(batch.first_offset),
-                                last_offset=i64(batch.last_offset),
-                                acknowledge_types=_types(batch),
-                            )
-                            for batch in acks.get(key, ())
-                        ),
+                        acknowledgement_batches=_messages(FetchBatchMessage, acks.get(key, ())),
                     )
                     for key in keys
                 ),
@@ -187,14 +181,7 @@ def acknowledge_request(
                 partitions=tuple(
                     AcknowledgePartition(
                         partition_index=i32(key.partition),
-                        acknowledgement_batches=tuple(
-                            AcknowledgeBatchMessage(
-                                first_offset=i64(batch.first_offset),
-                                last_offset=i64(batch.last_offset),
-                                acknowledge_types=_types(batch),
-                            )
-                            for batch in acks[key]
-                        ),
+                        acknowledgement_batches=_messages(AcknowledgeBatchMessage, acks[key]),
                     )
                     for key in keys
                 ),
@@ -204,14 +191,23 @@ def acknowledge_request(
     )
 
 
-def _types(batch: AcknowledgementBatch) -> tuple[i8, ...]:
-    # Not converted to i8 one by one: that would check ranges in Python, and these are valid.
-    return batch.acknowledge_types  # type: ignore[return-value]
+def _messages(
+    kind: Callable[..., Message], batches: Iterable[AcknowledgementBatch]
+) -> tuple[Message, ...]:
+    """Return the acknowledgement batches as messages of a request's class."""
+    return tuple(
+        kind(
+            first_offset=i64(batch.first_offset),
+            last_offset=i64(batch.last_offset),
+            # Not converted to i8 one by one: that would check ranges in Python, and these are
+            # valid.
+            acknowledge_types=batch.acknowledge_types,
+        )
+        for batch in batches
+    )
 
 
-def _by_topic(
-    keys: Iterable[TopicIdPartition],
-) -> Iterable[tuple[UUID, list[TopicIdPartition]]]:
+def _by_topic(keys: Iterable[TopicIdPartition]) -> Iterable[tuple[UUID, list[TopicIdPartition]]]:
     topics: dict[UUID, list[TopicIdPartition]] = defaultdict(list)
     for key in keys:
         topics[key.topic_id].append(key)

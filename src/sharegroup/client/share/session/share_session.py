@@ -159,13 +159,7 @@ class ShareSession:
         """
         answer = SessionAnswer()
         async with self._turn:
-            self._notice_loss(acks, answer)
-            if not self._session.is_open:
-                not_sent = ShareSessionNotFound(
-                    f"{self.name} was not open: the request was not sent"
-                )
-                # Those that `_notice_loss` has refused keep their reason.
-                answer.results |= {key: not_sent for key in acks if key not in answer.results}
+            if not self._is_open_for(acks, answer):
                 acks = {}
             try:
                 connection = await self._connected()
@@ -195,14 +189,7 @@ class ShareSession:
         """
         answer = SessionAnswer()
         async with self._turn:
-            self._notice_loss(acks, answer)
-            if not self._session.is_open:
-                not_sent = ShareSessionNotFound(
-                    f"{self.name} is not open: the request was not sent"
-                )
-                answer.results |= {key: not_sent for key in acks if key not in answer.results}
-                return answer
-            if not (acks or close):
+            if not self._is_open_for(acks, answer) or not (acks or close):
                 return answer
             assert self._connection is not None
             if renew and (refusal := _renewal_refused(self._connection)) is not None:
@@ -239,14 +226,22 @@ class ShareSession:
     def _is_cut(self) -> bool:
         return self._connection is None or not self._connection.is_open
 
-    def _notice_loss(self, acks: RunsByPartition, answer: SessionAnswer) -> None:
-        """Mark the session as lost if its connection was closed since the last request."""
+    def _is_open_for(self, acks: RunsByPartition, answer: SessionAnswer) -> bool:
+        """Whether the session is open; if not, the acknowledgements fail as never sent.
+
+        It is lost if its connection was closed since the last request.
+        """
         # Since Kafka 4.1 a broker drops a share session when its connection ends.
         if self._session.is_open and self._is_cut():
             text = f"{self.name} ended with its connection, before the request was sent"
-            answer.lost = ShareSessionNotFound(text)
-            answer.results |= dict.fromkeys(acks, answer.lost)
+            answer.lost = not_sent = ShareSessionNotFound(text)
             self._session.lose()
+        elif self._session.is_open:
+            return True
+        else:
+            not_sent = ShareSessionNotFound(f"{self.name} was not open: the request was not sent")
+        answer.results |= dict.fromkeys(acks, not_sent)
+        return False
 
     async def _exchange(
         self,
