@@ -46,10 +46,7 @@ from sharegroup.core.groups.classic.member import (
 from sharegroup.core.groups.modern.advance import Cluster, ModernGroupLimits
 from sharegroup.core.groups.modern.group import ModernGroup
 from sharegroup.core.groups.modern.heartbeat import HeartbeatPlan, ModernHeartbeat
-from sharegroup.core.groups.modern.member import (
-    JOIN_EPOCH,
-    DescribedModernGroup,
-)
+from sharegroup.core.groups.modern.member import JOIN_EPOCH, DescribedModernGroup
 from sharegroup.core.groups.modern.migration import (
     CONSUMER,
     ClassicAssignment,

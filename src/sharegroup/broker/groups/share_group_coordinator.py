@@ -43,12 +43,7 @@ from sharegroup.core.groups.share.share_groups import (
 )
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal
-from sharegroup.errors import (
-    InvalidGroupId,
-    KafkaError,
-    KafkaStorageError,
-    UnknownTopicOrPartition,
-)
+from sharegroup.errors import InvalidGroupId, KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import STEP_ELEMENTS, Steps

@@ -47,12 +47,7 @@ from sharegroup.broker.load.request_counters import (
     note_hold,
 )
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import (
-    InvalidRequest,
-    KafkaError,
-    UnknownServerError,
-    UnsupportedVersion,
-)
+from sharegroup.errors import InvalidRequest, KafkaError, UnknownServerError, UnsupportedVersion
 from sharegroup.steps import Steps, Unfinished, attempt, run_to_end
 from sharegroup.wire.batches.batches import Writable
 from sharegroup.wire.codec import decoder, encoder

@@ -47,10 +47,7 @@ from sharegroup.core.delivery.delivery import (
     SharePartitionLimits,
 )
 from sharegroup.core.delivery.share_partition import SharePartition
-from sharegroup.errors import (
-    KafkaError,
-    KafkaStorageError,
-)
+from sharegroup.errors import KafkaError, KafkaStorageError
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.storage.sync.tickets import Ticket

@@ -219,11 +219,7 @@ def _from_pkcs12(content: bytes, password: str | None, source: str) -> PKCS12Key
 def _key_from_pkcs12(content: bytes, password: str, source: str) -> bytes:
     store = _from_pkcs12(content, password, source)
     # As in `_from_pkcs12`.
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if store.key is None or store.cert is None:
         raise InvalidConfig(f"{source} must have a private key with its certificate")

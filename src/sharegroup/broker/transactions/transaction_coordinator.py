@@ -45,10 +45,7 @@ from sharegroup.broker.transactions.transaction_markers import (
     may_mark_at_once,
 )
 from sharegroup.broker.transactions.transaction_records import decode, encode
-from sharegroup.broker.transactions.waiting_requests import (
-    WaitingRequests,
-    when_durable,
-)
+from sharegroup.broker.transactions.waiting_requests import WaitingRequests, when_durable
 from sharegroup.core.deadlines import Now
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.transactions.records import (
@@ -59,10 +56,7 @@ from sharegroup.core.transactions.records import (
     TransactionState,
 )
 from sharegroup.core.transactions.transactions import Transactions
-from sharegroup.errors import (
-    InvalidTransactionTimeout,
-    KafkaError,
-)
+from sharegroup.errors import InvalidTransactionTimeout, KafkaError
 from sharegroup.ids import (
     GroupId,
     ProducerIdAndEpoch,

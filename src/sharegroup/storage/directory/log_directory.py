@@ -43,12 +43,7 @@ from sharegroup.storage.disk.directory_watch import (
     DirectoryWatch,
 )
 from sharegroup.storage.disk.files import DiskSpace, Files, RealFiles
-from sharegroup.storage.disk.folders import (
-    DELETED_SUFFIX,
-    folder_name,
-    is_doomed,
-    partition_of,
-)
+from sharegroup.storage.disk.folders import DELETED_SUFFIX, folder_name, is_doomed, partition_of
 from sharegroup.storage.disk.metadata_files import PartitionMetadata, kept_metadata
 from sharegroup.storage.disk.set_aside import SET_ASIDE_BYTES_MAX, SetAside
 from sharegroup.storage.disk.stored_file import OpenFiles
@@ -66,11 +61,7 @@ from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 
 if TYPE_CHECKING:
     # Imported at first use, to keep the start of a broker short.
-    from sharegroup.storage.log.compaction import (
-        Compactable,
-        Compacted,
-        CompactionLimits,
-    )
+    from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits
 
 log = logging.getLogger(__name__)
 

@@ -45,11 +45,7 @@ from sharegroup.storage.segment.swap import (
     take_names,
 )
 from sharegroup.storage.segment.transaction_index import AbortedTransaction
-from sharegroup.wire.batches.batches import (
-    BatchHeader,
-    checksum_holds,
-    scan,
-)
+from sharegroup.wire.batches.batches import BatchHeader, checksum_holds, scan
 from sharegroup.wire.batches.markers import decode_marker
 from sharegroup.wire.batches.records import DecodedRecord, batch_records, read_batch
 from sharegroup.wire.batches.thinning import emptied, thinned

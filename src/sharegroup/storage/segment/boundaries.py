@@ -22,12 +22,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from sharegroup.storage.segment.batch_scan import (
-    ChunkReader,
-    PlacedBatch,
-    header_at,
-    is_whole_at,
-)
+from sharegroup.storage.segment.batch_scan import ChunkReader, PlacedBatch, header_at, is_whole_at
 from sharegroup.storage.segment.segment import Segment
 
 TAIL_BATCHES_MAX = 2_048

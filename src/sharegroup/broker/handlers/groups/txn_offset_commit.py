@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.cluster.coordinator_log import Durable
-from sharegroup.broker.handler_contract import (
-    ApiHandler,
-    Later,
-    RequestContext,
-)
+from sharegroup.broker.handler_contract import ApiHandler, Later, RequestContext
 from sharegroup.broker.handlers.groups.offset_commit import (
     PIECE_OFFSETS,
     OffsetCommitParts,

@@ -7,10 +7,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
-from kio.schema.alter_configs.v2.response import (
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import (
     DescribeConfigsResourceResult,
@@ -28,10 +25,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
-from kio.schema.list_config_resources.v1.response import (
-    ConfigResource,
-    ListConfigResourcesResponse,
-)
+from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
 from kio.static.primitive import i8
 
 from sharegroup.broker import loggers

@@ -28,13 +28,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from sharegroup.broker.access import checks as required
 from sharegroup.broker.access.permission import topic_permission
-from sharegroup.broker.handler_contract import (
-    ApiHandler,
-    Encoded,
-    Handling,
-    Later,
-    RequestContext,
-)
+from sharegroup.broker.handler_contract import ApiHandler, Encoded, Handling, Later, RequestContext
 from sharegroup.broker.handlers.parts import HasGroupSettings, HasNode
 from sharegroup.broker.handlers.share import share_requests
 from sharegroup.broker.handlers.share.share_looking import (

@@ -80,12 +80,7 @@ from sharegroup.core.groups.share.share_group import HeartbeatReply, ListedGroup
 from sharegroup.core.groups.share.sizes import SizeLimits, check_names, check_new_group
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal, text_bytes
-from sharegroup.errors import (
-    GroupIdNotFound,
-    InvalidRequest,
-    NonEmptyGroup,
-    RebalanceInProgress,
-)
+from sharegroup.errors import GroupIdNotFound, InvalidRequest, NonEmptyGroup, RebalanceInProgress
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 from sharegroup.steps import Steps
 

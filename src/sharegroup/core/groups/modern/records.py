@@ -11,11 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sharegroup.core.groups.share.records import (
-    GroupEpoch,
-    TargetAssignment,
-    TargetAssignmentEpoch,
-)
+from sharegroup.core.groups.share.records import GroupEpoch, TargetAssignment, TargetAssignmentEpoch
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition, TopicName
 
 AssignmentEpochs = Mapping[TopicIdPartition, int]

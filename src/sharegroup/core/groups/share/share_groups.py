@@ -67,12 +67,7 @@ from sharegroup.core.groups.share.sizes import (
 )
 from sharegroup.core.security.principal import Principal
 from sharegroup.core.shared_totals import SharedTotal
-from sharegroup.errors import (
-    GroupIdNotFound,
-    GroupMaxSizeReached,
-    InvalidGroupId,
-    NonEmptyGroup,
-)
+from sharegroup.errors import GroupIdNotFound, GroupMaxSizeReached, InvalidGroupId, NonEmptyGroup
 from sharegroup.ids import (
     GroupId,
     MemberId,
