@@ -105,7 +105,7 @@ NO_EFFECT = {
     delete.records.purgatory.purge.interval.requests INT 1 - fixed
     fetch.purgatory.purge.interval.requests INT 1000 - fixed
     producer.purgatory.purge.interval.requests INT 1000 - fixed
-    share.fetch.purgatory.purge.interval.requests INT 1000 - cluster
+    share.fetch.purgatory.purge.interval.requests INT 1000 - fixed
     """,
     "The cleaner chooses its buffers and works in slices between requests.": """
     log.cleaner.io.buffer.load.factor DOUBLE 0.9 - cluster
@@ -249,10 +249,10 @@ NO_EFFECT = {
     group.streams.task.offset.interval.ms INT 60000 1.. fixed internal
     """,
     "Share state is initialized in the same step in which a group subscribes.": """
-    group.share.initialize.retry.interval.ms INT 30000 1.. cluster internal
+    group.share.initialize.retry.interval.ms INT 30000 1.. fixed internal
     """,
     "A regular expression is matched again whenever topics are created or deleted.": """
-    group.consumer.regex.refresh.interval.ms INT 600000 10000.. cluster internal
+    group.consumer.regex.refresh.interval.ms INT 600000 10000.. fixed internal
     """,
     "Transactions are aborted as soon as they time out.": """
     transaction.abort.timed.out.transaction.cleanup.interval.ms INT 10000 1..2147483647 fixed
