@@ -1,6 +1,6 @@
 """A bug, its dead letters and their redrive: no record is lost, and no invoice is billed twice.
 
-    pip install 'sharegroup[worker]'
+    pip install '.[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.after_a_bug:app            # with the bug: some invoices fail
     echo '{"number": 1, "cents": 100, "people": 0}' | sharegroup produce invoices

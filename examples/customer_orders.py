@@ -1,6 +1,6 @@
 """Order per customer: records of one customer run in order, records of other customers in parallel.
 
-    pip install 'sharegroup[worker]'
+    pip install '.[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.customer_orders:app
     echo '{"customer": "Ada", "version": 1, "amount": 30}' | sharegroup produce changes

@@ -1,6 +1,6 @@
 """Calls to an external API that is slow, has a rate limit and is sometimes overloaded.
 
-    pip install 'sharegroup[worker]' httpx
+    pip install '.[worker]' httpx
     sharegroup serve --port 9092
     API=https://api.example.org/geocode sharegroup worker examples.slow_api:app
     echo '{"id": 1, "address": "Unter den Linden 1, Berlin"}' | sharegroup produce places

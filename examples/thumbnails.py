@@ -1,6 +1,6 @@
 """CPU-bound work in separate processes: reduces the size of pictures.
 
-    pip install 'sharegroup[worker]'
+    pip install '.[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.thumbnails:app
     echo '{"path": "cat.pgm", "thumbnail": "small.pgm"}' | sharegroup produce uploads

@@ -1,6 +1,6 @@
 """A web application with background jobs: it answers at once and sends the mail later.
 
-    pip install 'sharegroup[worker]' starlette uvicorn
+    pip install '.[worker]' starlette uvicorn
     sharegroup serve --port 9092
     uvicorn examples.web_app:web
     curl -d '{"name": "Ada", "address": "ada@example.org"}' 127.0.0.1:8000/signups

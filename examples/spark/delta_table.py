@@ -1,6 +1,6 @@
 """``foreachBatch`` into a Delta table: a batch that is run again is skipped by its number.
 
-    pip install 'sharegroup[spark]' deltalake
+    pip install '.[spark]' deltalake
     sharegroup serve --port 9092
     python examples/spark/delta_table.py 127.0.0.1:9092 orders
     echo '{"id": 1, "version": 1, "total": 9.5}' | sharegroup produce orders

@@ -1,6 +1,6 @@
 """``foreachBatch`` into DuckDB: the newest version of each order, and the number of the last batch.
 
-    pip install 'sharegroup[spark]' duckdb
+    pip install '.[spark]' duckdb
     sharegroup serve --port 9092
     python examples/spark/duckdb_upsert.py 127.0.0.1:9092 orders
     echo '{"id": 1, "version": 1, "total": 9.5}' | sharegroup produce orders

@@ -1,6 +1,6 @@
 """``foreachBatch`` into PostgreSQL: the newest version of each order, by upsert.
 
-    pip install 'sharegroup[spark]' 'psycopg[binary]'
+    pip install '.[spark]' 'psycopg[binary]'
     sharegroup serve --port 9092
     python examples/spark/postgres_upsert.py 127.0.0.1:9092 orders 'host=127.0.0.1 dbname=shop'
     echo '{"id": 1, "version": 1, "total": 9.5}' | sharegroup produce orders

@@ -1,6 +1,6 @@
 """A worker and a Spark query, one behind the other, and Spark's rejects back to the worker.
 
-    pip install 'sharegroup[spark,worker]'
+    pip install '.[spark,worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.spark.priced_orders:app
     python examples/spark/priced_orders.py 127.0.0.1:9092 priced

@@ -1,6 +1,6 @@
 """Which records are redelivered most, and for how long do they wait?
 
-pip install 'sharegroup[spark]'            # with [spark,java] if there is no Java 17
+pip install '.[spark]'            # with [spark,java] if there is no Java 17
 python examples/spark/redeliveries.py 127.0.0.1:9092
 
 The share state says which records are available again and how often they were delivered.  The

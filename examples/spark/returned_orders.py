@@ -1,6 +1,6 @@
 """Spark's rejects wait as dead letters until they are redriven to a worker, three times at most.
 
-    pip install 'sharegroup[spark,worker]'
+    pip install '.[spark,worker]'
     sharegroup serve --port 9092
     sharegroup topics create checked.retry
     sharegroup worker examples.spark.returned_orders:app

@@ -1,6 +1,6 @@
 """Windowed aggregation with a watermark: the turnover of every five minutes.
 
-    pip install 'sharegroup[spark]'        # with [spark,java] if there is no Java 17
+    pip install '.[spark]'        # with [spark,java] if there is no Java 17
     sharegroup serve --port 9092
     python examples/spark/window_totals.py 127.0.0.1:9092 turnover
     echo '{"id": 1, "total": 9.5, "at": "2026-01-01T12:00:00Z"}' | sharegroup produce orders

@@ -1,6 +1,6 @@
 """``foreachBatch`` into Kafka: each record exactly once, by transactions with the batch's number.
 
-    pip install 'sharegroup[spark]'
+    pip install '.[spark]'
     sharegroup serve --port 9092
     python examples/spark/write_once.py 127.0.0.1:9092 copies
     echo '{"id": 1, "total": 9.5}' | sharegroup produce orders

@@ -1,6 +1,6 @@
 """Tests a Celery application whose tasks go through Kafka.
 
-    pip install sharegroup celery 'kombu[confluentkafka]' pytest
+    pip install . celery 'kombu[confluentkafka]' pytest
     pytest examples/testing/test_celery_app.py
 
 The worker runs in a thread of the test. It takes ten seconds to stop, so all tests of the file

@@ -1,6 +1,6 @@
 """Tests a consumer that is written with confluent-kafka.
 
-    pip install sharegroup confluent-kafka pytest
+    pip install . confluent-kafka pytest
     pytest examples/testing/test_confluent_consumer.py
 
 ``sharegroup_broker`` is a fixture of sharegroup: a broker in this process, without any topics.

@@ -1,6 +1,6 @@
 """Tests a FastStream application with a real broker instead of FastStream's in-memory one.
 
-    pip install sharegroup 'faststream[kafka]' pytest
+    pip install . 'faststream[kafka]' pytest
     pytest examples/testing/test_faststream_app.py
 
 So the test also covers groups, commits and serialization, and it can let the broker fail.

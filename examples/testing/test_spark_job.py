@@ -1,6 +1,6 @@
 """Tests a Spark job that reads a share group.
 
-pip install 'sharegroup[spark]' pytest     # with [spark,java] if there is no Java 17
+pip install '.[spark]' pytest     # with [spark,java] if there is no Java 17
 pytest examples/testing/test_spark_job.py
 """
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import sharegroup
+from sharegroup.installation import ON_AN_INDEX
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACEHOLDER = ".invalid"
@@ -37,6 +38,15 @@ def text_problems(version: str, project: str, changelog: str) -> Iterator[str]:
         )
 
 
+def installation_problems(on_an_index: bool) -> Iterator[str]:
+    """Yield the problem of messages and pages that install from a checkout."""
+    if not on_an_index:
+        yield (
+            "src/sharegroup/installation.py: expected ON_AN_INDEX = True, and the pages written "
+            "anew by `python -m tests.docs.installing`"
+        )
+
+
 def commit_problems(version: str, changed: str, tags: str) -> Iterator[str]:
     """Yield the problems of a commit: the files changed since, and the tags that point at it."""
     if changed:
@@ -58,6 +68,7 @@ def main() -> None:
     version = sharegroup.__version__
     project, changelog = ROOT / "pyproject.toml", ROOT / "CHANGELOG.md"
     problems = [
+        *installation_problems(ON_AN_INDEX),
         *text_problems(version, project.read_text(), changelog.read_text()),
         *commit_problems(version, git("status", "--porcelain"), git("tag", "--points-at", "HEAD")),
     ]

@@ -142,13 +142,6 @@ def test_links_of_that_page_name_files_of_this_release(built: Built) -> None:
     assert [path for _, path in tagged if not (ROOT / path).exists()] == []
 
 
-def test_page_on_an_index_installs_from_the_index(built: Built) -> None:
-    page = built.metadata().get_payload()
-    assert "pip install '.[" in (ROOT / "README.md").read_text()
-    assert "pip install '.[" not in page
-    assert "pip install 'sharegroup[worker]'" in page
-
-
 def test_source_distribution_contains_docs_changelog_and_tests(built: Built) -> None:
     files = built.sdist_files()
     assert {

@@ -21,7 +21,11 @@ from tests.packaging.environments import (
 )
 from tests.packaging.pythons import SUPPORTED
 from tests.packaging.readme_worker import worker_source
-from tests.packaging.release_checks import commit_problems, text_problems
+from tests.packaging.release_checks import (
+    commit_problems,
+    installation_problems,
+    text_problems,
+)
 from tests.packaging.test_project import PROJECT
 
 READY_PROJECT = 'Homepage = "https://example.org/sharegroup"  # was example.invalid\n'
@@ -135,3 +139,9 @@ def test_texts_that_stand_in_the_way_of_a_release(project: str, changelog: str, 
 def test_commits_that_cannot_be_released(changed: str, tags: str, found: str) -> None:
     (problem,) = commit_problems("0.2.0", changed, tags)
     assert re.search(found, problem)
+
+
+def test_a_release_installs_from_the_index() -> None:
+    assert list(installation_problems(on_an_index=True)) == []
+    (problem,) = installation_problems(on_an_index=False)
+    assert "tests.docs.installing" in problem

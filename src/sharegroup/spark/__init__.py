@@ -10,6 +10,7 @@ imports it, and ``JAVA_HOME`` if there is no Java but that of the extra ``java``
 from typing import TYPE_CHECKING
 
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 from sharegroup.lazy_names import lazy_names
 
 try:
@@ -24,7 +25,7 @@ try:
     from sharegroup.spark.source import KafkaShareDataSource as KafkaShareDataSource
 except ModuleNotFoundError as error:
     raise MissingExtra(
-        f"{error}: sharegroup.spark needs PySpark, pip install 'sharegroup[spark]'"
+        f"{error}: sharegroup.spark needs PySpark, {pip_install('spark')}"
     ) from error
 
 if TYPE_CHECKING:

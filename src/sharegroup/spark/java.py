@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from sharegroup.installation import pip_install
+
 JAVA_MIN = 17
 VERSION_SECONDS_MAX = 30.0
 _VECTOR = "--add-modules=jdk.incubator.vector"
@@ -34,7 +36,7 @@ def ensure_java() -> Path:
     if home is None:
         raise NoJavaError(
             f"Spark needs Java {JAVA_MIN} or newer: set JAVA_HOME, put java on the PATH, or "
-            f"pip install 'sharegroup[java]'"
+            f"{pip_install('java')}"
         )
     os.environ["JAVA_HOME"] = str(home)
     return home

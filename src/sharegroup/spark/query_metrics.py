@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 from sharegroup.spark.query_figures import QueryFigures
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
     raise MissingExtra(
-        "the metrics of a query need prometheus-client: pip install 'sharegroup[metrics]'"
+        f"the metrics of a query need prometheus-client: {pip_install('metrics')}"
     ) from error
 
 LABELS = ("query", "group")

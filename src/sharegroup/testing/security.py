@@ -23,6 +23,7 @@ from sharegroup.broker.access.jaas import PLAIN_MODULE
 from sharegroup.broker.configuration.authorizer_settings import STANDARD_AUTHORIZER
 from sharegroup.core.security.principal import ANONYMOUS
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 
 if TYPE_CHECKING:
     # Imported at first use, like all of the client.
@@ -126,7 +127,7 @@ def _tls_settings(folder: Path) -> dict[str, str]:
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"{error}: Security(tls=True) makes certificates, which needs the extra tls: "
-            "pip install 'sharegroup[tls]'"
+            f"{pip_install('tls')}"
         ) from error
     if not (folder / "ca.pem").exists():
         make_certificates(folder, hosts=("127.0.0.1", "localhost"), clients=())

@@ -16,9 +16,9 @@ from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 @pytest.mark.parametrize(
     ("missing", "module", "message"),
     [
-        ("pyspark", "sharegroup.spark", "needs PySpark, pip install 'sharegroup[spark]'"),
-        ("pyarrow", "sharegroup.wire.batches.columns", "pip install 'sharegroup[arrow]'"),
-        ("numpy", "sharegroup.wire.batches.columns", "pip install 'sharegroup[arrow]'"),
+        ("pyspark", "sharegroup.spark", "needs PySpark, pip install '.[spark]'"),
+        ("pyarrow", "sharegroup.wire.batches.columns", "pip install '.[arrow]'"),
+        ("numpy", "sharegroup.wire.batches.columns", "pip install '.[arrow]'"),
     ],
 )
 def test_missing_library_is_named_with_its_extra(missing, module, message):

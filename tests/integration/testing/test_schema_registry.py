@@ -533,9 +533,9 @@ def test_requests_of_many_threads_give_each_schema_one_id(
 @pytest.mark.parametrize(
     ("library", "schema_type", "text", "command"),
     [
-        ("avro", "AVRO", '"int"', r"pip install 'sharegroup\[registry\]'"),
-        ("jsonschema", "JSON", "{}", r"pip install 'sharegroup\[registry\]'"),
-        ("google.protobuf", "PROTOBUF", "message M {}", r"pip install 'sharegroup\[registry\]'"),
+        ("avro", "AVRO", '"int"', r"pip install '\.\[registry\]'"),
+        ("jsonschema", "JSON", "{}", r"pip install '\.\[registry\]'"),
+        ("google.protobuf", "PROTOBUF", "message M {}", r"pip install '\.\[registry\]'"),
         ("grpc_tools", "PROTOBUF", "message M {}", "pip install grpcio-tools"),
     ],
 )

@@ -109,7 +109,7 @@ def test_import_error_shows_the_traceback_of_the_application(
 def test_missing_extra_of_an_application_is_one_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    error = "a payload of 'Order' needs msgspec, pip install 'sharegroup[worker]'"
+    error = "a payload of 'Order' needs msgspec, pip install '.[worker]'"
     head = "from sharegroup.errors import InvalidConfig, MissingExtra"
     raises = ("raise MissingExtra(%r)", "raise InvalidConfig(%r) from MissingExtra()")
     for number, statement in enumerate(text % error for text in raises):

@@ -26,6 +26,7 @@ from sharegroup.broker.configuration.listener_settings import listener_settings
 from sharegroup.broker.configuration.listeners import Listener
 from sharegroup.broker.configuration.sasl_config import SaslConfig
 from sharegroup.errors import InvalidConfig
+from sharegroup.installation import pip_install
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def _bearer(
     except ModuleNotFoundError as error:
         raise InvalidConfig(
             f"OAUTHBEARER of the listener {listener} needs the package {error.name}; install it "
-            "with: pip install 'sharegroup[oauth]'"
+            f"with: {pip_install('oauth')}"
         ) from error
 
     url = settings.keys_url or ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sharegroup.broker.configuration.tls_config import STORE_TYPES, TlsConfig
 from sharegroup.errors import InvalidConfig
+from sharegroup.installation import pip_install
 
 if TYPE_CHECKING:
     # Imported in `_from_pkcs12`, because it is in an extra.
@@ -205,8 +206,7 @@ def _from_pkcs12(content: bytes, password: str | None, source: str) -> PKCS12Key
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise InvalidConfig(
-            f"{source}: PKCS12 needs the package cryptography: pip install 'sharegroup[tls]', or "
-            "use PEM"
+            f"{source}: PKCS12 needs the package cryptography: {pip_install('tls')}, or use PEM"
         ) from error
     try:
         return pkcs12.load_pkcs12(content, None if password is None else password.encode())

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sharegroup.installation import pip_install
+
 if TYPE_CHECKING:
     # Imported in `command`, because it needs the extra `tls`.
     from sharegroup.cli.access.local_certificates import CertificateFiles
@@ -45,7 +47,7 @@ def command(*, folder: Path, hosts: tuple[str, ...], clients: tuple[str, ...], d
         from sharegroup.cli.access.local_certificates import make_certificates
     except ImportError as error:
         raise click.ClickException(
-            "certs needs the package cryptography: pip install 'sharegroup[tls]'"
+            f"certs needs the package cryptography: {pip_install('tls')}"
         ) from error
     for name in clients:
         if not name or len(name) > 64 or NO_NAME_CHARACTERS & set(name):

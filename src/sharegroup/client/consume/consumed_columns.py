@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 
 try:
     import numpy as np
     import pyarrow as pa
 except ModuleNotFoundError as error:
     raise MissingExtra(
-        f"{error}: poll_arrow needs numpy and pyarrow, pip install 'sharegroup[arrow]'"
+        f"{error}: poll_arrow needs numpy and pyarrow, {pip_install('arrow')}"
     ) from error
 
 from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from sharegroup.client.metrics.client_metrics import NODE_SEPARATOR
 from sharegroup.client.metrics.metric_types import NEVER
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -28,8 +29,7 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise MissingExtra(
-        "sharegroup.client.metrics.prometheus needs prometheus-client: "
-        "pip install 'sharegroup[metrics]'"
+        f"sharegroup.client.metrics.prometheus needs prometheus-client: {pip_install('metrics')}"
     ) from error
 
 TOTAL = "-total"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from sharegroup.installation import pip_install
+
 
 class RegistryError(Exception):
     """A request that the registry refuses; the response has its HTTP status and error code."""
@@ -105,8 +107,7 @@ class LibraryMissing(RegistryError, status=501, code=50101):
 
 def library_missing(schema_type: str, error: ImportError, *, package: str = "") -> LibraryMissing:
     """Return the error for a missing library, with the command that installs it."""
-    wanted = package or "'sharegroup[registry]'"
+    wanted = f"pip install {package}" if package else pip_install("registry")
     return LibraryMissing(
-        f"{schema_type} schemas need a library that is not installed ({error}); "
-        f"pip install {wanted}"
+        f"{schema_type} schemas need a library that is not installed ({error}); {wanted}"
     )

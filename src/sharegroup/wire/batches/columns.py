@@ -27,6 +27,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage, MissingExtra
+from sharegroup.installation import pip_install
 from sharegroup.wire.batches.batches import (
     CHECKED_AT,
     CODEC_MASK,
@@ -56,7 +57,7 @@ try:
     )
 except ModuleNotFoundError as error:
     raise MissingExtra(
-        f"{error}: columns need numpy and pyarrow, pip install 'sharegroup[arrow]'"
+        f"{error}: columns need numpy and pyarrow, {pip_install('arrow')}"
     ) from error
 
 SPAN_BYTES_MAX = 2**31 - 1

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 from sharegroup.worker.lifecycle.signals import QUIET, RESUME, Wish, Wishes, listening
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ async def changed_files(folders: Sequence[Path]) -> AsyncGenerator[set[str], Non
         # Imported here, because only --reload needs it, and it is of the extra `worker`.
         from watchfiles import PythonFilter, awatch
     except ImportError as error:
-        raise MissingExtra("--reload needs watchfiles: pip install 'sharegroup[worker]'") from error
+        raise MissingExtra(f"--reload needs watchfiles: {pip_install('worker')}") from error
 
     # No interrupt: Ctrl-C is a wish (`signals`), and the worker is stopped before this process
     # ends.

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import Any, is_typeddict
 
 from sharegroup.errors import InvalidConfig, MissingExtra
+from sharegroup.installation import pip_install
 
 Decode = Callable[[bytes], Any]
 """Decodes the value of a record."""
@@ -104,7 +105,7 @@ def schema_of(annotation: Any) -> dict[str, Any]:
 
 def _untyped(annotation: Any) -> tuple[Decode, Encode]:
     if annotation not in UNTYPED:
-        text = f"a payload of {annotation!r} needs msgspec, pip install 'sharegroup[worker]'"
+        text = f"a payload of {annotation!r} needs msgspec, {pip_install('worker')}"
         raise InvalidConfig(text) from MissingExtra(text)
 
     def read(value: bytes) -> Any:

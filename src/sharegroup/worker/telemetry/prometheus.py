@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 from sharegroup.worker.telemetry.lag import GroupBacklog
 from sharegroup.worker.telemetry.state import (
     SECONDS_BOUNDS,
@@ -28,7 +29,7 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise MissingExtra(
-        "a worker's metrics need prometheus-client: pip install 'sharegroup[worker]'"
+        f"a worker's metrics need prometheus-client: {pip_install('worker')}"
     ) from error
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 
 try:
     import numpy as np
@@ -21,7 +22,7 @@ try:
     import pyarrow as pa
 except ModuleNotFoundError as error:
     raise MissingExtra(
-        f"{error}: poll_arrow needs numpy and pyarrow, pip install 'sharegroup[arrow]'"
+        f"{error}: poll_arrow needs numpy and pyarrow, {pip_install('arrow')}"
     ) from error
 
 from sharegroup.client.records import IllegalStateError
