@@ -25,6 +25,7 @@ WHITE_FROM_MINUTES = 28
 INCHES = (12.0, 10.0)
 DOTS_PER_INCH = 100
 WEEK_DAYS = 7
+EARLY = "#9ecae1"
 DRY, WET = "#a9743a", "#1f4e79"
 
 
@@ -42,18 +43,21 @@ def draw(delays: Sequence[Delays], weeks: Sequence[Week], path: Path) -> None:
 
 def _draw_carriers(figure: Figure, axes: Axes, delays: Sequence[Delays]) -> None:
     """Draw a row for each carrier, the one with the most departures on top, a column per hour."""
+    import matplotlib
+
     carriers = by_departures(delays)
     hours = hours_of(delays)
     fields = means(delays, carriers, hours)
+    # Rounded as the figures are, so that a field's colour and its figure say the same.
     image = axes.imshow(
-        [[float("nan") if mean is None else mean for mean in row] for row in fields],
+        [[float("nan") if mean is None else round(mean) for mean in row] for row in fields],
         aspect="auto",
-        cmap="YlOrRd",
+        cmap=matplotlib.colormaps["YlOrRd"].with_extremes(under=EARLY),
         vmin=0,
         vmax=MINUTES_MAX,
     )
-    bar = figure.colorbar(image, ax=axes, extend="max", shrink=0.8)
-    bar.set_label("mean delay of departures, minutes")
+    bar = figure.colorbar(image, ax=axes, extend="both", shrink=0.8)
+    bar.set_label("mean delay of departures, minutes; blue: before the scheduled time")
     names_by_code = carrier_names()
     axes.set_yticks(range(len(carriers)), [names_by_code[delay] for delay in carriers])
     axes.set_xticks(range(len(hours)), [str(hour) for hour in hours])

@@ -49,7 +49,10 @@ def draw_query(figures: Sequence[Figures], course: PipelineCourse, rows: int, pa
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.spines[["top", "right"]].set_visible(False)
         _mark_kill(axes, course)
-    locked.legend(loc="upper left", fontsize=LABEL_POINTS, framealpha=1)
+    # Above the axes, because any place in them may have a line.
+    locked.legend(
+        loc="lower right", bbox_to_anchor=(1, 1), fontsize=LABEL_POINTS, ncols=2, frameon=False
+    )
     lag.set_xlabel("time since the query was started, seconds")
     lag.set_ylim(bottom=0)
     throughput.set_title(

@@ -56,16 +56,22 @@ def draw_timeline(rates: Rates, course: Course, rows: int, path: Path) -> None:
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.margins(x=0)
         axes.spines[["top", "right"]].set_visible(False)
+        # Above the axes, because any place in them may have a bar.
         axes.legend(
-            loc="upper left", fontsize=LABEL_POINTS, ncols=2, framealpha=1, edgecolor="white"
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            fontsize=LABEL_POINTS,
+            ncols=2,
+            frameon=False,
+            borderaxespad=0,
         )
         _mark_kills(axes, course)
     _label_kills(throughput, course)
     for axes in (retries, dead_letters):
-        axes.set_ylim(0, max(1, axes.get_ylim()[1]) * HEADROOM)
+        axes.set_ylim(0, max(1, axes.get_ylim()[1]))
     dead_letters.set_xlabel("time since the first record, seconds")
     throughput.set_title(
-        f"{rows:,} flights through a share group of six workers, with a worker and the broker "
+        f"{rows:,} flights through a share group of six workers; a worker and the broker are "
         f"killed",
         loc="left",
         size=11,

@@ -29,7 +29,6 @@ from tests.bench.peers.chart import (
     ChartRow,
     chart_rows,
     draw,
-    span,
 )
 from tests.bench.peers.headline import LINES, headline
 from tests.bench.peers.lines import Against, Line, Measured, Scale
@@ -276,20 +275,26 @@ def test_the_chart_of_the_same_results_is_the_same(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_chart_shows_all_ratios_of_a_workload_by_peer() -> None:
-    told = Against(ours=FSYNC, rival=KAFKA)
-    found = {"P1": kept(Fixed(AGAINST, told), ours=[30.0], kafka=[20.0])}
-    assert chart_rows(found) == [
-        ChartRow(SUBJECTS["P1"].label, "Apache Kafka", {FSYNC: [1.5, 1.5]}),
+def compared(what: str, ours: str, ratio: float | None) -> dict[str, Any]:
+    return {"what": what, "ours_is": ours, "peer_is": KAFKA, "ratio": ratio}
+
+
+def test_a_line_of_the_chart_is_named_by_what_the_others_do_not_say() -> None:
+    lines = [
+        compared("Producer, 100 B, batches of 500", FSYNC, 1.5),
+        compared("Producer, 100 B, batches of 500", OS, 2.5),
+        compared("Producer, 100 B, batches of 100", FSYNC, 0.5),
+        compared("Producer, 100 B, batches of 9", FSYNC, None),
     ]
-
-
-@pytest.mark.parametrize(
-    ("ratios", "text"),
-    [([0.194, 11.84], "0.19 to 11.8"), ([351.7], "352"), ([1.0, 1.004], "1.00"), ([9.5], "9.50")],
-)
-def test_span_of_ratios_is_the_least_and_the_greatest(ratios: list[float], text: str) -> None:
-    assert span(ratios) == text
+    heading = f"{SUBJECTS['P1'].label} : Apache Kafka"
+    assert chart_rows({"P1": {"comparisons": lines}}) == [
+        ChartRow(heading, {}, is_heading=True),
+        ChartRow("batches of 500", {FSYNC: 1.5, OS: 2.5}),
+        ChartRow("batches of 100", {FSYNC: 0.5}),
+    ]
+    assert chart_rows({"P1": {"comparisons": lines[:2]}}) == [
+        ChartRow(heading, {FSYNC: 1.5, OS: 2.5}, is_heading=True),
+    ]
 
 
 def test_each_workload_is_in_the_chart_or_compares_with_itself() -> None:
@@ -301,7 +306,7 @@ def test_chart_in_docs_is_current(tmp_path: Path) -> None:
     """Its texts, which include every number; curves may differ between versions of matplotlib."""
     draw(json.loads(RESULTS.read_text()), tmp_path / "benchmarks.svg")
     texts = chart_texts(CHART)
-    assert "share consume, 1 KiB  :  Apache Kafka" in texts
+    assert "share consume, 1 KiB : Apache Kafka" in texts
     assert texts == chart_texts(tmp_path / "benchmarks.svg"), (
         "docs/benchmarks.svg does not show docs/benchmarks.json; "
         "run python -m tests.bench.peers.chart"

@@ -1,7 +1,7 @@
 """Draws ``docs/benchmarks.svg``: all measured ratios of each workload, on one scale, by peer.
 
-A row is a workload and a peer, and a mark is the ratio of one line of ``docs/benchmarks.md``, so
-that the chart leaves out no line in which the peer is better. Workloads that compare sharegroup
+A row is a line of ``docs/benchmarks.md``, so that each mark has a name, and the chart leaves out no
+line in which the peer is better. Workloads that compare sharegroup
 with itself are not in it.
 
     python -m tests.bench.peers.chart     draw it again from docs/benchmarks.json
@@ -10,6 +10,8 @@ with itself are not in it.
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +21,7 @@ from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, KAFKA_TLS, OS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.transforms import Transform
 
 RESULTS = ROOT / "docs" / "benchmarks.json"
 CHART = ROOT / "docs" / "benchmarks.svg"
@@ -65,21 +68,29 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     KAFKA: {"label": "sharegroup's client on Apache Kafka", "marker": "^", "color": "#555555"},
 }
 """The marks by the broker that our side used; the last two are hollow."""
-MARK_SHIFT = {FSYNC: -0.17, OS: 0.17, KAFKA: 0.0}
+NUMBER_POINTS = {FSYNC: 40, OS: 82}
+"""Where the numbers end, to the right of the scale."""
+GAP = 0.35
+"""The space above a heading, in lines."""
 PEER_BETTER = "#eeeeee"
-INCHES_WIDE, INCHES_A_ROW, INCHES_AROUND = 12.0, 0.34, 2.1
+INCHES_WIDE, INCHES_A_LINE, INCHES_AROUND = 8.6, 0.205, 1.9
+"""At 690 pixels, the width of a page, a point is 1.11 pixels, so texts of 10 points have 11."""
+INCHES_OF_LABELS, INCHES_OF_NUMBERS = 4.3, 1.2
+INDENT = "   "
+LABEL_CHARACTERS = 50
 RATIO_MIN, RATIO_MAX = 0.1, 1_000
-LABEL_POINTS = 9
-HEADING = -0.9
-"""The place of the headings above the first row, in rows."""
+LABEL_POINTS = 10
+WORDS = re.compile(r", |: | : ")
+"""What stands between the words that say what a line measures."""
 
 
 class ChartRow(NamedTuple):
-    """A workload and a peer, with its ratios by the broker that our side used."""
+    """A line of a workload and a peer: its ratios by the broker that our side used."""
 
     label: str
-    peer: str
-    ratios: Mapping[str, Sequence[float]]
+    ratios: Mapping[str, float]
+    is_heading: bool = False
+    """Whether it begins the lines of a workload and a peer; one that has a single line is both."""
 
 
 def chart_rows(results: Mapping[str, Any]) -> list[ChartRow]:
@@ -89,22 +100,28 @@ def chart_rows(results: Mapping[str, Any]) -> list[ChartRow]:
         if name in AGAINST_ITSELF:
             continue
         subject = SUBJECTS[name]
-        by_peer: dict[str, dict[str, list[float]]] = {}
+        by_peer: dict[str, dict[str, dict[str, float]]] = {}
         for compared in result["comparisons"]:
-            if compared["ratio"] is None:
-                continue
-            peer = subject.peer or PEERS.get(compared["peer_is"], compared["peer_is"])
-            ratios = by_peer.setdefault(peer, {})
-            ours = compared["ours_is"].removesuffix(" TLS")
-            ratios.setdefault(ours, []).append(compared["ratio"])
-        rows += [ChartRow(subject.label, peer, ratios) for peer, ratios in by_peer.items()]
+            if compared["ratio"] is not None:
+                peer = subject.peer or PEERS.get(compared["peer_is"], compared["peer_is"])
+                line = by_peer.setdefault(peer, {}).setdefault(compared["what"], {})
+                line[compared["ours_is"].removesuffix(" TLS")] = compared["ratio"]
+        for peer, lines in by_peer.items():
+            rows += _rows(f"{subject.label} : {peer}", lines)
     return rows
 
 
-def span(ratios: Sequence[float]) -> str:
-    """Return the least and the greatest ratio as text; a single one if both read the same."""
-    texts = [_number(ratio) for ratio in sorted(ratios)]
-    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+def _rows(heading: str, lines: Mapping[str, Mapping[str, float]]) -> list[ChartRow]:
+    """Return the rows of a workload and a peer; a line is named by what the others do not say."""
+    if len(lines) == 1:
+        return [ChartRow(heading, *lines.values(), is_heading=True)]
+    words = [WORDS.split(what) for what in lines]
+    common = set(words[0]).intersection(*words)
+    names = [", ".join(word for word in line if word not in common) for line in words]
+    return [
+        ChartRow(heading, {}, is_heading=True),
+        *(ChartRow(name, ratios) for name, ratios in zip(names, lines.values(), strict=True)),
+    ]
 
 
 def _number(ratio: float) -> str:
@@ -121,15 +138,32 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     rows = chart_rows(results)
     if not rows:
         return
+    places = [0.0]
+    for row in rows:
+        places.append(places[-1] + len(_label_lines(row)) + GAP * row.is_heading)
+    height = INCHES_AROUND + INCHES_A_LINE * places[-1]
     with mpl.rc_context({"svg.hashsalt": "sharegroup"}):
-        height = INCHES_AROUND + INCHES_A_ROW * len(rows)
-        figure = Figure(figsize=(INCHES_WIDE, height), layout="constrained")
+        figure = Figure(figsize=(INCHES_WIDE, height))
         axes = figure.subplots()
-        _draw_marks(axes, rows)
-        _write_numbers(axes, rows)
-        _draw_scale(axes, rows)
-        figure.suptitle(_title(results), x=0.01, ha="left", size=11)
-        figure.legend(loc="outside lower center", ncols=len(MARKS), frameon=False)
+        figure.subplots_adjust(
+            left=INCHES_OF_LABELS / INCHES_WIDE,
+            right=1 - INCHES_OF_NUMBERS / INCHES_WIDE,
+            top=1 - 0.75 / height,
+            bottom=0.85 / height,
+        )
+        _draw_scale(axes, places[-1])
+        _draw_rows(axes, rows, places)
+        figure.suptitle(_title(results), x=0.01, y=1 - 0.1 / height, ha="left", va="top", size=11)
+        handles, names = axes.get_legend_handles_labels()
+        by_name = dict(zip(names, handles, strict=True))  # Each row has drawn marks of its own.
+        figure.legend(
+            by_name.values(),
+            by_name,
+            loc="lower center",
+            ncols=len(MARKS),
+            frameon=False,
+            fontsize=LABEL_POINTS,
+        )
         facts = {"Date": None, "Creator": None} if path.suffix == ".svg" else {}
         figure.savefig(path, metadata=facts)
 
@@ -145,57 +179,69 @@ def _title(results: Mapping[str, Any]) -> str:
     )
 
 
-def _draw_marks(axes: Axes, rows: Sequence[ChartRow]) -> None:
-    for ours, mark in MARKS.items():
-        places = [
-            (ratio, number + MARK_SHIFT[ours])
-            for number, row in enumerate(rows)
-            for ratio in row.ratios.get(ours, ())
-        ]
-        if places:
-            face = mark["color"] if ours == FSYNC else "white"
-            xs, ys = zip(*places, strict=True)
-            axes.plot(xs, ys, linestyle="none", markersize=5.5, markerfacecolor=face, **mark)
+def _label_lines(row: ChartRow) -> list[str]:
+    """Return the lines of a label; a heading may reach over the marks of others."""
+    width = LABEL_CHARACTERS if row.ratios else 2 * LABEL_CHARACTERS
+    return textwrap.wrap(row.label, width, subsequent_indent=INDENT)
 
 
-def _write_numbers(axes: Axes, rows: Sequence[ChartRow]) -> None:
-    """Write the span of the ratios beside each row, in a column for each durability."""
-    columns = {FSYNC: (8, "fsync"), OS: (88, "os")}
-    for ours, (points, heading) in columns.items():
-        texts = {
-            number: span(row.ratios[ours]) for number, row in enumerate(rows) if ours in row.ratios
-        }
-        for number, text in ({HEADING: heading} | texts).items():
-            axes.annotate(
-                text,
-                (1, number),
-                xycoords=axes.get_yaxis_transform(),
-                xytext=(points, 0),
-                textcoords="offset points",
+def _draw_rows(axes: Axes, rows: Sequence[ChartRow], places: Sequence[float]) -> None:
+    """Draw the label, the marks and the numbers of each row; its last line is at its marks."""
+    at_left, at_right = axes.get_yaxis_transform(), axes.get_yaxis_transform()
+    left = -INCHES_OF_LABELS / (INCHES_WIDE - INCHES_OF_LABELS - INCHES_OF_NUMBERS) + 0.02
+    for row, end in zip(rows, places[1:], strict=True):
+        lines = _label_lines(row)
+        for number, line in enumerate(lines):
+            axes.text(
+                left,
+                end - len(lines) + number + 0.5,
+                line if row.is_heading else INDENT + line,
+                transform=at_left,
                 va="center",
                 size=LABEL_POINTS,
-                weight="bold" if number == HEADING else "normal",
+                weight="bold" if row.is_heading else "normal",
             )
+        for ours, ratio in row.ratios.items():
+            _draw_mark(axes, ours, ratio, end - 0.5)
+            if ours in NUMBER_POINTS:
+                _write_number(axes, at_right, end - 0.5, NUMBER_POINTS[ours], _number(ratio))
+    for ours, points in NUMBER_POINTS.items():
+        _write_number(axes, at_right, -0.5, points, ours.split()[-1])
 
 
-def _draw_scale(axes: Axes, rows: Sequence[ChartRow]) -> None:
+def _draw_mark(axes: Axes, ours: str, ratio: float, place: float) -> None:
+    mark = dict(MARKS[ours])
+    face = mark["color"] if ours == FSYNC else "white"
+    axes.plot([ratio], [place], linestyle="none", markersize=6, markerfacecolor=face, **mark)
+
+
+def _write_number(axes: Axes, transform: Transform, place: float, points: int, text: str) -> None:
+    axes.annotate(
+        text,
+        (1, place),
+        xycoords=transform,
+        xytext=(points, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        size=LABEL_POINTS,
+        weight="bold" if place < 0 else "normal",
+    )
+
+
+def _draw_scale(axes: Axes, end: float) -> None:
     axes.set_xscale("log")
     axes.set_xlim(RATIO_MIN, RATIO_MAX)
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.tick_params(labelsize=LABEL_POINTS)
     axes.axvspan(RATIO_MIN, 1, color=PEER_BETTER, zorder=0)
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_yticks(
-        range(len(rows)),
-        [f"{row.label}  :  {row.peer}" for row in rows],
-        size=LABEL_POINTS,
-    )
-    axes.set_ylim(len(rows) - 0.4, -1.3)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    for place, side, text in ((0.9, "right", "peer better"), (1.1, "left", "sharegroup better")):
-        axes.text(place, HEADING, text, ha=side, va="center", size=LABEL_POINTS)
-    axes.set_xlabel("ratio to the peer, logarithmic: 2 is twice the rate, half the time or memory")
+    axes.set_yticks([])
+    axes.set_ylim(end + 0.4, -1.2)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    for place, side, text in ((0.9, "right", "peer"), (1.1, "left", "sharegroup better")):
+        axes.text(place, -0.5, text, ha=side, va="center", size=LABEL_POINTS)
+    axes.set_xlabel("ratio to the peer: 2 is twice the rate, half the time", size=LABEL_POINTS)
 
 
 if __name__ == "__main__":
