@@ -66,6 +66,12 @@ def _to_root_pages(text: str, up: str) -> str:
     return text
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the index of the search as a script, too, which a page of a folder can load."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text()}")
+
+
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return the content of a page: docstrings mark examples as reStructuredText does."""
     return html.replace("Example::", "Example:")

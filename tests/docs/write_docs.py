@@ -321,9 +321,9 @@ To be told of, say, before anybody notices:
 
 LIMITS_TEXT = """\
 Everything that a peer can make the broker keep has a limit. A name with dots is a setting of
-[config.md](config.md); `module:CONSTANT` is a constant of the code. "A peer gets" is the protocol
-error of a request beyond the limit, or what the broker does instead of an error. The metric is one
-of [metrics.md](metrics.md).
+[Configuration](config.md); `module:CONSTANT` is a constant of the code. "A peer gets" is the
+protocol error of a request beyond the limit, or what the broker does instead of an error. The
+metric is one of [Metrics](metrics.md).
 """
 
 MEMORY_TEXT = """\
@@ -417,7 +417,7 @@ A `server.properties` that was made for Apache Kafka starts this broker (`shareg
 server.properties`), and so do the variables of Kafka's container images (`--kafka-env`).
 
 - *Served* keys have the effect that the tables above describe. The defaults of this table are
-  ours; [differences.md](differences.md) names the ones in which we differ.
+  ours; [differences from Kafka](differences.md) names the ones in which we differ.
 - Keys with *no effect* are accepted, and their values are checked. The broker logs one warning
   (`event=settings_without_effect`) that lists those that were given, and a line for each key that
   something else replaced (`event=setting_replaced`).

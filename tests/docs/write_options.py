@@ -24,7 +24,7 @@ and, after `kafka.`, in Spark."""
 SPARK_WORDS = """\
 Options of the format `kafka-share`. Names are those of Spark's own Kafka source where the meaning
 is the same; upper and lower case are alike. Any other option is refused with what to use instead.
-[spark.md](spark.md) explains how they belong together."""
+[Spark](spark.md) explains how they belong together."""
 BOOTSTRAP = "addresses of brokers: `host:port`, with commas between"
 CLIENTS = "every property of [every client](client-options.md#every-client)"
 KINDS = {

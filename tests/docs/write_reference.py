@@ -52,7 +52,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def reference() -> Iterator[str]:
     """The lines below the heading."""
     yield "Every name that `sharegroup.worker` offers, and what its functions give, in the words of"
-    yield "the code. [worker.md](worker.md) explains how they belong together, and has a table of"
+    yield "the code. [Workers](worker.md) explains how they belong together, and has a table of"
     yield "all [options](worker.md#options)."
     modules = exported()
     for title, names in SECTIONS.items():

@@ -70,7 +70,7 @@ CONNECTIONS: tuple[Limit, ...] = (
         bounds="part of each of the limits for sessions, groups, group settings, committed "
         "offsets, transactional ids, partitions, client ids with quotas and waiting batches that "
         "one user may hold, if an authorizer limits its rights "
-        "([quotas.md](quotas.md#what-users-share-without-quotas))",
+        "([What users share without quotas](quotas.md#what-users-share-without-quotas))",
         answer="what it gets at that limit; for transactional ids its own idle ones are forgotten",
         metric="sharegroup_user_part_refused_total",
     ),
