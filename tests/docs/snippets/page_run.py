@@ -47,10 +47,12 @@ class PageRun:
         environment: Path,
         *,
         seconds_max: float = BLOCK_SECONDS_MAX,
+        port: str | None = None,
     ) -> None:
         """``environment`` is a virtual environment with sharegroup; the page runs in ``folder``.
 
-        ``seconds_max`` limits each block that needs no Java.
+        ``seconds_max`` limits each block that needs no Java.  ``port`` is that of a broker which
+        is there already, on this machine.
         """
         self._seconds_max = seconds_max
         self._blocks = blocks(page)
@@ -58,7 +60,9 @@ class PageRun:
         self._bin = environment / "bin"
         self._ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
         self._sessions: list[subprocess.Popen[bytes]] = []
-        self._has_broker = False
+        self._has_broker = port is not None
+        if port is not None:
+            self._ports["9092"] = port
         self._has_background = False
         """Whether several programs print, in an order that no page can know."""
         self._imports = ""
