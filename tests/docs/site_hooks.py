@@ -21,7 +21,12 @@ ROOT_PAGES = {
     "CHANGELOG.md": "project/changelog.md",
     "SECURITY.md": "project/security.md",
 }
-_SOURCE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:src|tests|examples|container)/[^)]*\)")
+_SOURCE_LINK = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)*(?:(?:src|tests|examples|container)/[^)]*|Dockerfile)\)"
+)
+_CODE_IN_TABLE = re.compile(r"<t[dh].*?</t[dh]>", re.DOTALL)
+_CODE = re.compile(r"<code>([^<]*)</code>")
+_AFTER_PART = re.compile(r"(?<=\w[.:_])(?=\w{3})")
 _COMMENT = re.compile(r"^ *<!-- (?:not )?(?:run|output)\b.*-->\n", re.MULTILINE)
 
 
@@ -73,5 +78,14 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the content of a page: docstrings mark examples as reStructuredText does."""
-    return html.replace("Example::", "Example:")
+    """Return the content of a page.
+
+    Docstrings mark examples as reStructuredText does.  A long identifier in a table may be broken
+    after a dot, a colon or an underscore, and nowhere else.
+    """
+    html = html.replace("Example::", "Example:")
+    return _CODE_IN_TABLE.sub(lambda row: _CODE.sub(_breakable, row[0]), html)
+
+
+def _breakable(code: re.Match[str]) -> str:
+    return f"<code>{_AFTER_PART.sub('<wbr>', code[1])}</code>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zlib
@@ -15,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.write_docs import DOCS
+from tests.support.limits import HANGING_SECONDS
 
 pytest.importorskip("mkdocs", reason="needs the extra docs")
 pytest.importorskip("mkdocstrings", reason="needs the extra docs")
 
 ROOT = DOCS.parent
+CHROMIUM = shutil.which("chromium")
 NO_NETWORK = "http://127.0.0.1:9"
 """A proxy that is not there."""
 IN_THE_REFERENCE = ("client", "client.sync", "spark", "testing")
@@ -129,3 +132,36 @@ def test_comments_for_the_runner_of_examples_are_left_out(site: Path) -> None:
 def test_pages_of_the_root_are_part_of_the_site(site: Path) -> None:
     page = (site / "project" / "contributing.html").read_text()
     assert 'href="../glossary.html"' in page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)")
+def test_search_works_on_pages_that_are_opened_from_a_folder(site: Path) -> None:
+    address = f"{(site / 'index.html').as_uri()}?q=acquisition+lock"
+    page = rendered(address)
+    found = re.search(r"(\d+) matching documents", page)
+    assert found is not None
+    assert int(found[1]) > 10
+    assert page.count('class="md-search-result__item"') >= 10
+
+
+def rendered(address: str) -> str:
+    """The elements of a page after its scripts have run."""
+    assert CHROMIUM is not None
+    words = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu"]
+    words += ["--virtual-time-budget=20000", "--dump-dom", address]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANGING_SECONDS)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_links_have_titles_and_no_names_of_files(site: Path) -> None:
+    named = re.compile(r"<a [^>]*>(?:<code>)?[\w./-]+\.md(?:</code>)?</a>")
+    pages = {page: named.findall(page.read_text()) for page in site.rglob("*.html")}
+    assert {str(page): links for page, links in pages.items() if links} == {}
+
+
+@pytest.mark.slow
+def test_identifiers_of_tables_break_between_their_words(site: Path) -> None:
+    limits = (site / "limits.html").read_text()
+    assert "<code>sharegroup.<wbr>tls.<wbr>handshakes.<wbr>max</code>" in limits
