@@ -27,6 +27,7 @@ _SOURCE_LINK = re.compile(
 _CODE_IN_TABLE = re.compile(r"<t[dh].*?</t[dh]>", re.DOTALL)
 _CODE = re.compile(r"<code>([^<]*)</code>")
 _AFTER_PART = re.compile(r"(?<=\w[.:_])(?=\w{3})")
+_OPTION = re.compile(r"(?<![\w.-])-{1,2}[a-z][\w-]*")
 _COMMENT = re.compile(r"^ *<!-- (?:not )?(?:run|output)\b.*-->\n", re.MULTILINE)
 
 
@@ -88,4 +89,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _breakable(code: re.Match[str]) -> str:
-    return f"<code>{_AFTER_PART.sub('<wbr>', code[1])}</code>"
+    parts = _AFTER_PART.sub("<wbr>", code[1])
+    return f"<code>{_OPTION.sub(_whole, parts)}</code>"
+
+
+def _whole(option: re.Match[str]) -> str:
+    return f'<span class="option">{option[0]}</span>'
