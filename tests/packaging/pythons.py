@@ -1,7 +1,8 @@
 """Test the wheel on every Python of this machine: `python -m tests.packaging.pythons`.
 
 For each Python from 3.11 on: the wheel with the extra ``worker`` in a new environment, README's
-worker, then the tools of ``dev`` and `tests/unit` on the installed package.
+worker, then the tools of ``dev`` and `tests/unit` on the installed package.  The newest one comes
+from Debian if the machine has none (`debian_python`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from tests.packaging.debian_python import debian_python, why_not
 from tests.packaging.environments import (
     BUILD,
     CONSTRAINTS,
@@ -28,7 +30,7 @@ from tests.packaging.environments import (
 )
 from tests.packaging.readme_worker import run_readme_worker
 
-SUPPORTED = ("3.11", "3.12", "3.13")
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 """The Pythons of the classifiers in pyproject.toml."""
 
 
@@ -38,7 +40,13 @@ SUPPORTED = ("3.11", "3.12", "3.13")
 @click.option("--no-tests", is_flag=True, help="Only install the wheel and run README's worker.")
 def main(wanted: tuple[str, ...], *, require_all: bool, no_tests: bool) -> None:
     """Test the wheel on every Python of this machine."""
-    found = interpreters(usual_folders(os.environ))
+    folders = usual_folders(os.environ)
+    found = interpreters(folders)
+    newest = SUPPORTED[-1]
+    if newest in (wanted or SUPPORTED) and newest not in found:
+        click.echo(f"{newest}  from Debian: {why_not() or 'in build/debian'}")
+        made = debian_python(newest)
+        found = interpreters([*folders, *([made] if made else [])])
     missing = [minor for minor in wanted or SUPPORTED if minor not in found]
     for minor in missing:
         click.echo(f"{minor}  not on this machine, not tested")
