@@ -80,7 +80,7 @@ def _draw_weeks(axes: Axes, weeks: Sequence[Week]) -> None:
         axes.plot(days, minutes, color=colour, marker=".", label=name)  # type: ignore[arg-type]
     axes.set_ylabel("mean delay, minutes")
     axes.set_title(
-        "The same departures by week, joined with the weather of their airport and hour",
+        "By week, joined with the weather of airport and hour",
         loc="left",
         size=11,
     )
