@@ -43,6 +43,7 @@ def draw(delays: Sequence[Delays], weeks: Sequence[Week], path: Path) -> None:
 
 def _draw_carriers(figure: Figure, axes: Axes, delays: Sequence[Delays]) -> None:
     """Draw a row for each carrier, the one with the most departures on top, a column per hour."""
+    # Imported here because it is an optional dependency.
     import matplotlib
 
     carriers = by_departures(delays)
