@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sharegroup import freed_memory, stop_signals
+from sharegroup import event_loop, freed_memory, stop_signals
 from sharegroup.cli.broker.kafka_environment import settings_from, variables_in
 from sharegroup.cli.broker.light_imports import import_lightly
 from sharegroup.cli.common.output import printable
@@ -175,8 +175,6 @@ def _run(
     # Imported modules live as long as the process, so collecting garbage meanwhile is useless.
     gc.disable()
     # Imported here because `import_lightly` has to run before, and without garbage collections.
-    import uvloop
-
     from sharegroup.broker.app import run_until
     from sharegroup.broker.configuration.config import Config
     from sharegroup.broker.load.descriptors import raise_limit
@@ -207,7 +205,7 @@ def _run(
         _say_ready(bootstrap_servers, cluster_id, data)
 
     try:
-        uvloop.run(serve())
+        event_loop.run(serve(), is_said=True)
     except OSError as error:
         text = explained(error)
         if text is None:

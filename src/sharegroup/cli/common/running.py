@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import click
 from click.exceptions import Exit
 
-from sharegroup import stop_signals
+from sharegroup import event_loop, stop_signals
 from sharegroup.cli.common.output import printable
 
 # ``waiting for HOST:PORT``: tells a person that no broker answers, while a verb keeps trying.
@@ -108,8 +108,6 @@ class Stop(asyncio.Event):
 
 def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
     """Run ``work`` and return its result; signals set the event that it gets, so it ends early."""
-    # Imported here because the verbs with a single request start sooner without it.
-    import uvloop
 
     async def with_signals() -> T:
         stop = Stop()
@@ -138,7 +136,7 @@ def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    return uvloop.run(with_signals())
+    return event_loop.run(with_signals())
 
 
 async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:

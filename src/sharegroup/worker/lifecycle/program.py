@@ -23,9 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import uvloop
-
-from sharegroup import __version__
+from sharegroup import __version__, event_loop
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.worker.application import Application
 from sharegroup.worker.durations import Duration
@@ -99,7 +97,7 @@ def run(app: Runnable, surroundings: Surroundings | None = None, say_it: Say | N
     if not logging.getLogger().handlers:
         logs.configure("info", "text")
     program = Program(app, surroundings or Surroundings(), say_it or say)
-    return uvloop.run(_and_leave(app.name, program.main()))
+    return event_loop.run(_and_leave(app.name, program.main()), is_said=True)
 
 
 class Program:
