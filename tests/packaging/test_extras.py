@@ -62,3 +62,37 @@ def test_only_the_listed_modules_need_an_extra() -> None:
     assert [module for module in failed if not module.startswith(NEED_THEM)] == []
     assert {"sharegroup.client.metrics.prometheus", "sharegroup.wire.batches.columns"} <= {*failed}
     assert DEMO not in failed  # It says which packages to install.
+
+
+ELSEWHERE = """
+import sys
+sys.modules.update(dict.fromkeys(("fcntl", "resource", "pwd", "termios", "uvloop")))
+import sharegroup.client.sync
+from sharegroup.client import AdminClient, Consumer, Producer, ShareConsumer
+from sharegroup.worker import App
+from sharegroup.worker.testing import AppTest
+for module in ("sharegroup.testing", "sharegroup.broker.app", "sharegroup.worker.lifecycle.program"):
+    try:
+        __import__(module)
+        if module == "sharegroup.testing":
+            from sharegroup.testing import run_broker
+            with run_broker():
+                pass
+    except ImportError as error:
+        print(module, error)
+"""
+
+
+def test_what_needs_posix_says_so_and_clients_do_not() -> None:
+    """As on a system without fcntl, such as Windows; nothing was tried there."""
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": SOURCE},
+    )
+    assert done.stderr == ""
+    broker, app, program = done.stdout.splitlines()
+    for line in (broker, app):
+        assert "a broker needs a POSIX system such as Linux or macOS" in line
+    assert "a worker's program needs a POSIX system" in program

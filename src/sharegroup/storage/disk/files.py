@@ -14,13 +14,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
+
+try:
+    import fcntl
+except ImportError as error:
+    raise ImportError(
+        "a broker needs a POSIX system such as Linux or macOS, whose fcntl locks its data "
+        "directory; clients run here, too: connect them to a broker elsewhere"
+    ) from error
 
 from sharegroup.storage.disk.kernel_syncs import KernelSyncs
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -29,6 +28,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
+
+try:
+    import fcntl
+except ImportError as error:
+    raise ImportError(
+        "a worker's program needs a POSIX system such as Linux or macOS, whose fcntl locks the "
+        "files of running workers; App.test() and the clients run here, too"
+    ) from error
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Limit of reading; a worker of tens of thousands of groups writes less."""
