@@ -71,7 +71,8 @@ import sharegroup.client.sync
 from sharegroup.client import AdminClient, Consumer, Producer, ShareConsumer
 from sharegroup.worker import App
 from sharegroup.worker.testing import AppTest
-for module in ("sharegroup.testing", "sharegroup.broker.app", "sharegroup.worker.lifecycle.program"):
+modules = ("sharegroup.testing", "sharegroup.broker.app", "sharegroup.worker.lifecycle.program")
+for module in modules:
     try:
         __import__(module)
         if module == "sharegroup.testing":
