@@ -215,6 +215,7 @@ JSON_KEYS = {
         "timestamp_type leader_epoch producer_id producer_epoch base_sequence transactional "
         "control crc"
     ),
+    "data backup": "backup files bytes paused_ms",
     "data check": "file problem at_start repair",
     "data repair": "file change done",
     "worker plan": "kind resource name setting now wanted why",

@@ -32,6 +32,7 @@ from sharegroup.errors import InvalidRequest
 from sharegroup.storage.directory.log_directory import LOCK_FILE
 from sharegroup.testing import run_broker
 from tests.integration.cli.piping import sharegroup
+from tests.integration.cli.test_json_keys import promised
 from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
@@ -44,6 +45,7 @@ def back_up(data: Path, target: Path) -> float:
     assert done.code == 0, done.err
     assert sharegroup("data", "check", "--data", str(target)).code == 0
     (row,) = json.loads(done.out)
+    assert list(row) == promised("data backup")
     assert row["files"] > 2
     return row["paused_ms"]
 
