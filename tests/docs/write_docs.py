@@ -217,6 +217,7 @@ JSON_KEYS = {
     ),
     "data backup": "backup files bytes paused_ms",
     "data check": "file problem at_start repair",
+    "data backup": "backup files bytes paused_ms",
     "data repair": "file change done",
     "worker plan": "kind resource name setting now wanted why",
     "worker plan --acls": "operation resource name pattern why",
@@ -233,12 +234,19 @@ AFTER_JSON = """\
 For consumer groups, `groups describe` has the keys group topic partition leader_epoch
 current_offset log_end_offset lag consumer_id host client_id.
 
+## Tables on a terminal
+
+A table that is wider than the terminal gets shorter headings (`START` for `START-OFFSET`), short
+ids and times (`12s ago`), then fewer columns: `--help` of a verb names those in their order. Texts
+are broken between words. The last resort is two dots in the middle of long names. A line below the
+table says what is missing; pipes, files and `--json` always get everything.
+
 ## Watching
 
 `--watch SECONDS` asks again and again. On a terminal the newest answer stands in place of the one
-before; anywhere else, and with `--json`, each answer is one line of JSON: `{"at": "<UTC>", "rows":
-[...]}`, or `{"at": ..., "error": "..."}` while there is none, so that a file or a pipe keeps the
-history. The first answer must come; Ctrl-C ends it.
+before, cut to the height of the window, and its first line says if no broker answers. Anywhere
+else, and with `--json`, each answer is one line of JSON: `{"at": "<UTC>", "rows": [...]}`, or
+`{"at": ..., "error": "..."}` while there is none, so that a file or a pipe keeps the history. The first answer must come; Ctrl-C ends it.
 
 ## Connecting
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import struct
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,11 +68,17 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*words: str) -> Iterator[Terminal]:
+def terminal(*words: str, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
     """Run ``sharegroup WORDS...`` at a terminal; its process ends with the context."""
     process_id, fd = pty.fork()
     if process_id == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "sharegroup", *words])
+        # Of the child, whose standard input is the terminal: its window is there when it starts.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        # Not `execv`: the readline library may have set COLUMNS, which `os.environ` does not see.
+        variables = {
+            name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES")
+        }
+        os.execve(sys.executable, [sys.executable, "-m", "sharegroup", *words], variables)
     shown = Terminal(process_id, fd)
     try:
         yield shown

@@ -82,15 +82,16 @@ def test_every_offset_counts_in_one_mark(count: int) -> None:
 def test_runs_that_were_left_out_are_unknown() -> None:
     partition = shown(ACCEPTED, start=10, end=20, high_watermark=24, run_count=5)
     assert marks(partition, 14) == "====??????...."
-    assert drawing([partition], width=80, coloured=False).splitlines()[0] == (
-        "orders 3  10 [====??????....] 24  =4 .4 ?6"
-    )
+    assert drawing([partition], width=80, coloured=False).splitlines()[:2] == [
+        "PARTITION  START OLDEST TO NEWEST END  RECORDS",
+        "orders 3   10    [====??????....] 24   =4 .4 ?6",
+    ]
 
 
 def test_share_partition_without_an_offset_is_not_delivered_yet() -> None:
     partition = ShownSharePartition("orders", 0, None, None, 5, 0, ())
-    line, *_ = drawing([partition], width=60, coloured=False).splitlines()
-    assert line.endswith("] 5  no offset yet")
+    _, line, *_ = drawing([partition], width=60, coloured=False).splitlines()
+    assert line.endswith("] 5    no offset yet")
     assert set(line.partition("[")[2].partition("]")[0]) == {"."}
 
 
@@ -101,18 +102,26 @@ def test_empty_share_partition_has_an_empty_line() -> None:
 def test_lines_fit_the_terminal_and_are_aligned() -> None:
     long = ShownSharePartition("a-much-longer-name", 12, 0, 0, 1_000_000, 0, ())
     lines = drawing([shown(*ALL, start=10, high_watermark=500), long], width=100, coloured=False)
-    first, second, _, legend = lines.splitlines()
+    heading, first, second, _, *legend = lines.splitlines()
     assert max(len(first), len(second)) == 100
-    assert first.index("[") == second.index("[")
-    assert first.endswith("] 500  #2 o2 !1 x1 =4 .480")
-    assert legend == (
-        "# acquired  o available again  ! waits for its dead letter  x archived  = acknowledged  "
-        ". never delivered  ? not shown, see --max-runs"
-    )
+    assert heading.index("OLDEST") == first.index("[") == second.index("[")
+    assert first.endswith("] 500        #2 o2 !1 x1 =4 .480")
+    assert legend == [
+        "# acquired  o available again  ! waits for its dead letter  x archived  = acknowledged",
+        ". never delivered  ? not shown, see --max-runs",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_lines_and_legend_fit_narrow_terminals(width: int) -> None:
+    long = ShownSharePartition("a-much-longer-name-of-a-topic.retry.1", 12, 0, 0, 1_000_000, 0, ())
+    text = drawing([shown(*ALL, start=10, high_watermark=500), long], width=width, coloured=False)
+    assert max(map(len, text.splitlines())) <= width
+    assert "?" in text.splitlines()[-1]
 
 
 def test_colours_are_set_once_for_neighbours() -> None:
-    line, *_ = drawing(
+    _, line, *_ = drawing(
         [shown(ACCEPTED, start=10, high_watermark=14)], width=80, coloured=True
     ).split("\n")
     assert "[\x1b[32m====\x1b[0m]" in line

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from sharegroup.cli.common.output import Listing
-from sharegroup.cli.common.watch import Lines, Screen, watch
+from sharegroup.cli.common.watch import Lines, Screen, view_of, watch
 from sharegroup.errors import NetworkException
 
 ANSWER = Listing([{"topic": "orders", "lag": 3}], ("topic", "lag"), "There is nothing.")
@@ -32,7 +32,7 @@ class Answers:
 
 def watched(*answers: Listing | Exception) -> None:
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(watch(Answers(*answers).take, 0.001, as_json=False))
+        asyncio.run(watch(view_of(0.001, as_json=False), Answers(*answers).take, 0.001))
 
 
 def test_each_answer_is_a_line_of_json_where_no_terminal_is(
@@ -65,7 +65,7 @@ def test_failures_are_reported_together_with_rows(capsys: pytest.CaptureFixture[
 
 def test_failure_of_the_first_request_ends_the_watch() -> None:
     with pytest.raises(NetworkException):
-        asyncio.run(watch(Answers(NetworkException("gone")).take, 1, as_json=False))
+        asyncio.run(watch(Lines(), Answers(NetworkException("gone")).take, 1))
 
 
 def test_line_of_json_is_appended_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +94,35 @@ def test_long_listing_is_cut_to_the_height_of_the_terminal(
     Screen(1).show(Listing([{"n": n} for n in range(20)], ("n",), ""))
     lines = strip_positions(capsys.readouterr().out)
     assert [line.rstrip() for line in lines[1:]] == ["", "N", "0", "1", "2", "... 17 more lines"]
+
+
+def test_broker_that_is_away_is_told_in_the_first_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINES", "6")
+    screen = Screen(1)
+    screen.show(Listing([{"n": n} for n in range(20)], ("n",), ""))
+    capsys.readouterr()
+    screen.note("waiting for h:1")
+    noted = capsys.readouterr()
+    title, *others = strip_positions(noted.out)
+    assert "; waiting for h:1; Ctrl-C stops" in title
+    assert [line.rstrip() for line in others] == ["", "N", "0", "... 19 more lines"]
+    assert noted.err == ""
+    screen.show(ANSWER)
+    assert "waiting" not in capsys.readouterr().out
+
+
+def test_long_error_is_broken_and_counted_so_that_the_first_line_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINES", "5")
+    monkeypatch.setenv("COLUMNS", "40")
+    Screen(1).fail("word " * 100)
+    lines = strip_positions(capsys.readouterr().out)
+    assert lines[0].startswith("every 1 s, last at ")
+    assert len(lines) == 4
+    assert all(len(line) <= 40 for line in lines)
 
 
 def strip_positions(picture: str) -> list[str]:

@@ -32,11 +32,13 @@ from sharegroup.cli.common.cluster_access import (
 )
 from sharegroup.cli.common.name_arguments import VerbsAsOptions
 from sharegroup.cli.common.output import Listing, Row, done, printable
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import CLUSTER_NAME, AclPatternType, AclResourceType
 
+SPARE = ("host", "pattern")
 COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 ADDABLE = (AclPatternType.LITERAL, AclPatternType.PREFIXED)
 
@@ -57,6 +59,7 @@ def command() -> None:
 @principals_option
 @cluster_options
 @listing_options
+@leaves_out(SPARE)
 def list_(*, resources: Resources, principals: tuple[str, ...], access: Access, form: Form) -> None:
     """List the ACLs of resources and users; without options, all."""
     filters = tuple(resources.filters()) or (AclBindingFilter(),)
@@ -66,7 +69,8 @@ def list_(*, resources: Resources, principals: tuple[str, ...], access: Access, 
         for filter_ in filters:
             found |= dict.fromkeys(await admin.describe_acls(filter_))
         shown = [acl for acl in sorted(found) if not principals or acl.principal in principals]
-        return Listing([_row(acl) for acl in shown], COLUMNS, "There are no such ACLs.")
+        rows = [_row(acl) for acl in shown]
+        return Listing(rows, COLUMNS, "There are no such ACLs.", spare=SPARE)
 
     show(access, form, listing)
 

@@ -27,7 +27,8 @@ from sharegroup.cli.broker.inspecting.survey import (
     state_of,
 )
 from sharegroup.cli.common.log_positions import parse_offsets
-from sharegroup.cli.common.output import Listing, complain, in_colour
+from sharegroup.cli.common.output import Listing, complain, shown_text
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.records.formats.writing import json_line, rfc3339
 from sharegroup.wire.batches.record_pieces import UnreadableRange
 from sharegroup.wire.batches.records import DecodedRecord
@@ -39,6 +40,12 @@ SEGMENT_COLUMNS = (
 BATCH_COLUMNS = (
     "topic", "partition", "segment", "position", "bytes", "base_offset", "last_offset", "records",
     "codec", "time", "producer_id", "producer_epoch", "base_sequence",
+)  # fmt: skip
+
+SEGMENT_SPARE = ("first_time", "codec", "segment", "last_time", "batches")
+BATCH_SPARE = (
+    "producer_epoch", "base_sequence", "producer_id", "segment", "time", "codec", "bytes",
+    "position",
 )  # fmt: skip
 
 
@@ -56,6 +63,7 @@ BATCH_COLUMNS = (
     help="Offsets from FIRST up to, but not including, END; each can be omitted.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@leaves_out(SEGMENT_SPARE)
 def command(
     *,
     directory: str,
@@ -84,13 +92,14 @@ def command(
     else:
         rows = survey.batches if content == "batches" else survey.segments
         columns = BATCH_COLUMNS if content == "batches" else SEGMENT_COLUMNS
+        spare = BATCH_SPARE if content == "batches" else SEGMENT_SPARE
         rows_found = [row for log in logs for row in rows(log)]
         if as_json:
             click.echo(Listing(rows_found, columns, "").json())
         else:
             shown = [_with_times(row) for row in rows_found]
             empty = f"There are no such logs in {directory}."
-            click.echo(Listing(shown, columns, empty).text(coloured=in_colour()))
+            click.echo(shown_text(Listing(shown, columns, empty, spare=spare)))
     return 1 if survey.damaged else 0
 
 

@@ -33,7 +33,7 @@ from sharegroup.cli.common.profiles import (
 )
 from sharegroup.cli.common.properties import read_properties
 from sharegroup.cli.common.running import lacks_broker, telling_waits
-from sharegroup.cli.common.watch import watch
+from sharegroup.cli.common.watch import view_of, watch
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.settings.client_config import ClientConfig, addresses_of
 from sharegroup.errors import (
@@ -285,13 +285,21 @@ listing_options = gathered(
 """Adds ``--json`` and ``--watch`` to a verb, which is called with ``form``."""
 
 
-def ask(access: Access, question: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Run a request on an AdminClient and return its result; errors become one line."""
+def ask(
+    access: Access,
+    question: Callable[[AdminClient], Awaitable[T]],
+    *,
+    tell: Callable[[str], None] | None = None,
+) -> T:
+    """Run a request on an AdminClient and return its result; errors become one line.
+
+    ``tell`` shows on a terminal that no broker answers; None: as a line on standard error.
+    """
 
     async def run() -> T:
         async with (
             AdminClient(**access.client_options()) as admin,
-            telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
+            telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics()), tell),
         ):
             return await question(admin)
 
@@ -303,7 +311,8 @@ def show(access: Access, form: Form, question: Callable[[AdminClient], Awaitable
     """Run a request and print its listing as ``form`` says, once or repeatedly."""
     every_s = form.watch_s
     if every_s is not None:
-        ask(access, lambda admin: watch(lambda: question(admin), every_s, as_json=form.as_json))
+        view = view_of(every_s, as_json=form.as_json)
+        ask(access, lambda admin: watch(view, lambda: question(admin), every_s), tell=view.note)
         return
     listing = ask(access, question)
     print_listing(listing, as_json=form.as_json)

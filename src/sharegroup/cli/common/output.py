@@ -2,13 +2,15 @@
 
 Both are made from the same rows. JSON always has every key of a row, so a program needs no
 ``--verbose``. A table has the columns that its verb chose, under the headings of Kafka's tools.
-Only a terminal gets colours, and only if ``NO_COLOR`` is not set.
+Only a terminal gets colours, and only if ``NO_COLOR`` is not set, and only there a table is fitted
+to the width (`tables`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,24 +18,11 @@ from typing import Any
 
 import click
 
+from sharegroup.cli.common.tables import table
 from sharegroup.errors import KafkaError
 from sharegroup.escaping import escaped
 
 Row = Mapping[str, Any]
-
-HEADINGS = {
-    "coordinator": "COORDINATOR (ID)",
-    "members": "#MEMBERS",
-    "partitions": "#PARTITIONS",
-}
-"""Headings of Kafka's tools that are not the key in capitals."""
-
-COLOURS = {
-    "Dead": "red",
-    "Empty": "yellow",
-    "Stable": "green",
-}
-"""The colours of cells that a reader should notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +35,22 @@ class Listing:
     """The text in place of a table without rows; JSON has ``[]``."""
     failures: Sequence[KafkaError] = ()
     """The errors of the requested items that have no row."""
-    drawn: Callable[[bool], str] | None = None
-    """Returns the text in place of a table, with or without colours; None: a table."""
+    drawn: Callable[[bool, int | None], str] | None = None
+    """Returns the text in place of a table, with or without colours, in a width; None: a table."""
+    spare: Sequence[str] = ()
+    """The columns that a narrow terminal does without, the least important first."""
 
-    def text(self, *, coloured: bool = False) -> str:
-        """Return a table; without rows the text `empty`, or "" if there are failures."""
+    def text(self, *, coloured: bool = False, width: int | None = None) -> str:
+        """Return a table; without rows the text `empty`, or "" if there are failures.
+
+        ``width`` is that of the terminal; None: as wide as the table is.
+        """
         if not self.rows:
             return "" if self.failures else self.empty
         if self.drawn is not None:
-            return self.drawn(coloured)
+            return self.drawn(coloured, width)
         cells = [[_cell(row.get(column)) for column in self.columns] for row in self.rows]
-        return table(cells, self.columns, coloured=coloured)
+        return table(cells, self.columns, coloured=coloured, width=width, spare=self.spare)
 
     def json(self) -> str:
         """Return a JSON array with an object for each row."""
@@ -70,25 +64,21 @@ def in_colour() -> bool:
     return not plain and sys.stdout.isatty()
 
 
-def table(cells: Sequence[Sequence[str]], columns: Sequence[str], *, coloured: bool = False) -> str:
-    """Return left-aligned columns under their headings, two blanks apart."""
-    heads = [HEADINGS.get(column, column.upper().replace("_", "-")) for column in columns]
-    widths = [max(len(line[i]) for line in (heads, *cells)) for i in range(len(heads))]
-    widths[-1] = 0  # The last column needs no padding.
-    lines = [
-        [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        for line in (heads, *cells)
-    ]
-    if coloured:
-        lines = [[click.style(head, bold=True) for head in lines[0]], *map(_tinted, lines[1:])]
-    return "\n".join("  ".join(line).rstrip() for line in lines)
+def terminal_width() -> int | None:
+    """Return the number of columns of the terminal; None if standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_listing(listing: Listing, *, as_json: bool) -> None:
     """Print the rows of a listing; the caller handles its failures."""
-    text = listing.json() if as_json else listing.text(coloured=in_colour())
+    text = listing.json() if as_json else shown_text(listing)
     if text:
         click.echo(text)
+
+
+def shown_text(listing: Listing) -> str:
+    """Return the table of a listing in the colours and the width of standard output."""
+    return listing.text(coloured=in_colour(), width=terminal_width())
 
 
 def done(text: str, *, as_json: bool, **facts: object) -> None:
@@ -114,11 +104,3 @@ def _cell(value: object) -> str:
     if isinstance(value, list):
         value = ",".join(map(str, value))
     return "-" if value in (None, "") else printable(str(value))
-
-
-def _tinted(line: Sequence[str]) -> list[str]:
-    colours = [COLOURS.get(cell.rstrip()) for cell in line]
-    return [
-        click.style(cell, fg=colour) if colour else cell
-        for cell, colour in zip(line, colours, strict=True)
-    ]

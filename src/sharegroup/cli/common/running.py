@@ -43,12 +43,17 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 @asynccontextmanager
-async def telling_waits(where: str, is_waiting: Callable[[], bool]) -> AsyncIterator[None]:
-    """Report on a terminal, while the body runs, that ``is_waiting`` has been true for a second."""
+async def telling_waits(
+    where: str, is_waiting: Callable[[], bool], tell: Callable[[str], None] | None = None
+) -> AsyncIterator[None]:
+    """Report on a terminal, while the body runs, that ``is_waiting`` has been true for a second.
+
+    ``tell`` shows the report; None: as a line on standard error.
+    """
     if not sys.stderr.isatty():
         yield
         return
-    task = asyncio.create_task(_watch(where, is_waiting))
+    task = asyncio.create_task(_watch(where, is_waiting, tell or _tell))
     try:
         yield
     finally:
@@ -64,7 +69,7 @@ def lacks_broker(metrics: Metrics) -> bool:
     return not connections or not responses
 
 
-async def _watch(where: str, is_waiting: Callable[[], bool]) -> None:
+async def _watch(where: str, is_waiting: Callable[[], bool], tell: Callable[[str], None]) -> None:
     answered_at = time.monotonic()
     is_told = False
     while True:
@@ -72,10 +77,10 @@ async def _watch(where: str, is_waiting: Callable[[], bool]) -> None:
         if not is_waiting():
             answered_at = time.monotonic()
             if is_told:
-                _tell(f"connected to {where}")
+                tell(f"connected to {where}")
             is_told = False
         elif not is_told and time.monotonic() - answered_at >= PATIENCE_SECONDS:
-            _tell(f"waiting for {where}")
+            tell(f"waiting for {where}")
             is_told = True
 
 

@@ -22,7 +22,8 @@ from typing import NoReturn, Protocol
 
 import click
 
-from sharegroup.cli.common.output import Listing, in_colour, printable
+from sharegroup.cli.common.output import Listing, complain, printable, shown_text
+from sharegroup.cli.common.tables import shortened, text_width, wrapped
 from sharegroup.errors import KafkaError
 
 HOME = "\x1b[H"
@@ -40,12 +41,17 @@ class View(Protocol):
     def fail(self, error: str) -> None:
         """Show an error in place of a listing."""
 
+    def note(self, text: str) -> None:
+        """Show a remark about the connection, beside the newest listing."""
 
-async def watch(
-    take: Callable[[], Awaitable[Listing]], every_s: float, *, as_json: bool
-) -> NoReturn:
+
+def view_of(every_s: float, *, as_json: bool) -> View:
+    """Return the view for standard output."""
+    return Lines() if as_json or not sys.stdout.isatty() else Screen(every_s)
+
+
+async def watch(view: View, take: Callable[[], Awaitable[Listing]], every_s: float) -> NoReturn:
     """Show the listing of ``take`` every ``every_s`` seconds, without end."""
-    view: View = Lines() if as_json or not sys.stdout.isatty() else Screen(every_s)
     # Outside of the try: an error of the first listing ends the verb, as it does without --watch.
     view.show(await take())
     taken_at = time.monotonic()
@@ -76,6 +82,10 @@ class Lines:
         """Print an error in place of rows."""
         self._append(error=error)
 
+    def note(self, text: str) -> None:
+        """Print a remark on standard error."""
+        complain(text)
+
     def _append(self, **fact: object) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         click.echo(json.dumps({"at": at, **fact}))
@@ -83,28 +93,50 @@ class Lines:
 
 
 class Screen:
-    """A view that replaces the previous listing, cut to the height of the terminal."""
+    """A view that replaces the previous listing, cut to the size of the terminal.
+
+    The first line says when the listing was taken, and that no broker answers.
+    """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._started = False
+        self._at = ""
+        self._note = ""
+        self._text = ""
 
     def show(self, listing: Listing) -> None:
         """Draw the table and the failures."""
         errors = [printable(f"{type(error).__name__}: {error}") for error in listing.failures]
-        self._draw("\n".join([listing.text(coloured=in_colour()), *errors]))
+        self._take("\n".join([shown_text(listing), *errors]))
 
     def fail(self, error: str) -> None:
         """Draw an error in place of a table."""
-        self._draw(printable(error))
+        self._take(printable(error))
 
-    def _draw(self, text: str) -> None:
-        height = shutil.get_terminal_size().lines
-        title = f"every {self._every_s:g} s, last at {time.strftime('%H:%M:%S')}; Ctrl-C stops"
-        # Names in the text have no line ends (`printable`), so each line is one row of the screen.
-        lines = [title, "", *text.splitlines()]
-        if len(lines) >= height:
-            hidden = len(lines) - height + 2
+    def note(self, text: str) -> None:
+        """Draw a remark in the first line, until the next listing."""
+        if not self._started:
+            complain(text)
+            return
+        self._note = f"; {printable(text)}"
+        self._draw()
+
+    def _take(self, text: str) -> None:
+        self._at, self._note, self._text = time.strftime("%H:%M:%S"), "", text
+        self._draw()
+
+    def _draw(self) -> None:
+        size = shutil.get_terminal_size()
+        title = f"every {self._every_s:g} s, last at {self._at}{self._note}; Ctrl-C stops"
+        # Names in the text have no line ends (`printable`), so only width breaks a line. A line
+        # that the terminal broke would move the first lines out of sight.
+        lines = [shortened(title, size.columns), ""]
+        for line in self._text.splitlines():
+            fits = text_width(click.unstyle(line)) <= size.columns
+            lines += [line] if fits else wrapped(click.unstyle(line), size.columns)
+        if len(lines) >= size.lines:
+            hidden = len(lines) - size.lines + 2
             lines = [*lines[: -hidden or None], f"... {hidden} more lines"]
         # Overwrites the old picture line by line, because clearing the screen would flicker.
         picture = "".join(f"{line}{END_OF_LINE}\n" for line in lines)

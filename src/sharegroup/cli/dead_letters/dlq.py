@@ -17,6 +17,7 @@ from sharegroup.cli.common.cluster_access import (
 )
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.output import Listing, complain, print_listing, printable
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.dead_letters import dlq_redrive
 from sharegroup.cli.dead_letters.dlq_options import (
     letter_row,
@@ -32,6 +33,7 @@ from sharegroup.dead_letters.queue import DeadLetterQueue, summary
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
 
+SPARE = ("redriven", "handler")
 WIDTH = 10
 """The width of the names before the lines of `show`."""
 
@@ -49,6 +51,7 @@ def command() -> None:
 @selection_options
 @cluster_options
 @json_option
+@leaves_out(SPARE)
 def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> int:
     """Count dead letters by group, handler, reason and error.
 
@@ -79,7 +82,7 @@ def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) ->
         rows = [row | {"error_class": _last_name(row["error_class"])} for row in rows]
     columns = ("group", "handler", "reason", "error_class", "letters", "redriven")
     nothing = "There are no dead letters." if selection == Selection() else "None matches."
-    print_listing(Listing(rows, columns, nothing), as_json=as_json)
+    print_listing(Listing(rows, columns, nothing, spare=SPARE), as_json=as_json)
     return unreadable.exit_code
 
 

@@ -20,9 +20,10 @@ from sharegroup.cli.common.cluster_access import (
 )
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.options import FiniteRange, gathered
-from sharegroup.cli.common.output import complain, printable, table
+from sharegroup.cli.common.output import complain, printable, terminal_width
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped
+from sharegroup.cli.common.tables import table
 from sharegroup.cli.dead_letters.dlq_options import lacks_queue_broker, redrive_selection_options
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig
@@ -227,5 +228,5 @@ def _refused_lines(done: Redriven) -> Iterator[str]:
             [printable(refused.target), str(refused.letters), at + ("" if shown_all else " ...")]
         )
         reasons[refused.reason] = None
-    yield table(rows, ("target", "letters", "at"))
+    yield table(rows, ("target", "letters", "at"), width=terminal_width())
     yield from map(printable, reasons)

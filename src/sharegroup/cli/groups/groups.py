@@ -28,6 +28,7 @@ from sharegroup.cli.common.name_arguments import (
     naming_one,
 )
 from sharegroup.cli.common.output import Listing, Row, done, print_listing
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.groups import inspect_group, reset_offsets
 from sharegroup.cli.groups.group_rows import (
     Described,
@@ -69,6 +70,13 @@ COLUMNS = {
     ),
     "state": ("group", "coordinator", "state", "group_epoch", "assignment_epoch", "members"),
 }
+SPARE_OF_LIST = ("protocol",)
+SPARE = {
+    "offsets": ("leader_epoch",),
+    "consumer_offsets": ("leader_epoch", "host", "consumer_id", "client_id", "log_end_offset"),
+    "members": ("member_epoch", "host", "client_id", "partitions"),
+    "state": ("assignment_epoch", "group_epoch", "coordinator"),
+}
 
 
 @click.group("groups", cls=VerbsAsOptions)
@@ -104,6 +112,7 @@ command.add_command(reset_offsets.command)
 )
 @cluster_options
 @listing_options
+@leaves_out(SPARE_OF_LIST)
 def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
     """List the id, type and state of groups of every type."""
     chosen_states = _chosen(states, STATES, "--state")
@@ -120,7 +129,8 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
             }
             for group in listings
         ]
-        return Listing(rows, ("group", "type", "protocol", "state"), "There are no groups.")
+        columns = ("group", "type", "protocol", "state")
+        return Listing(rows, columns, "There are no groups.", spare=SPARE_OF_LIST)
 
     show(access, form, groups)
 
@@ -144,6 +154,7 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
 @click.option("--verbose", is_flag=True, help="Include epochs.")
 @cluster_options
 @listing_options
+@leaves_out(dict.fromkeys(name for names in SPARE.values() for name in names))
 def describe(  # One option each.
     *,
     groups: tuple[str, ...],
@@ -183,12 +194,15 @@ def describe(  # One option each.
                 "share groups and consumer groups have different columns: describe them separately"
             )
         is_share = ShareGroupDescription in types or not types
-        columns = COLUMNS[view if is_share or view != "offsets" else "consumer_offsets"]
-        shown = [name for name in columns if verbose or name not in LONG[view]]
+        table_name = view if is_share or view != "offsets" else "consumer_offsets"
+        shown = [name for name in COLUMNS[table_name] if verbose or name not in LONG[view]]
         rows, later_failures = await _rows(admin, found, view)
         # A group of --all-groups that is unknown by now was deleted since it was described.
         failures += [error for error in later_failures if not (all_groups and _is_unknown(error))]
-        return Listing(rows, shown, f"There are no {view} to show.", failures)
+        nothing = f"There are no {view} to show."
+        # The name of a single group is in the command line.
+        spare = (*SPARE[table_name], *(("group",) if len(groups) == 1 else ()))
+        return Listing(rows, shown, nothing, failures, spare=spare)
 
     show(access, form, described)
 

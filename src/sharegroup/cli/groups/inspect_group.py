@@ -9,7 +9,6 @@ Two sources:
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -26,9 +25,17 @@ from sharegroup.cli.common.cluster_access import (
 from sharegroup.cli.common.name_arguments import complete_groups
 from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import Listing
+from sharegroup.cli.common.tables import leaves_out, wrapped
 from sharegroup.cli.groups.group_rows import explained
 from sharegroup.cli.groups.runs.live_runs import base_url, live_runs
-from sharegroup.cli.groups.runs.run_lines import RUNS_MAX, ShownSharePartition, drawing, run_table
+from sharegroup.cli.groups.runs.run_lines import (
+    RUNS_MAX,
+    SPARE,
+    WHAT_A_RUN_IS,
+    ShownSharePartition,
+    drawing,
+    run_table,
+)
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
@@ -36,7 +43,7 @@ from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 
 MAX_RUNS_MAX = 1_000_000
-LINES_BESIDE = 8
+LINES_BESIDE = 10
 """Lines of a terminal without a run: headings, remarks, blank lines and the prompt."""
 LINES_MIN = 5
 """The least number of runs in the table on a terminal, however low it is."""
@@ -91,6 +98,7 @@ target_options = gathered(
 )
 @cluster_options
 @listing_options
+@leaves_out(SPARE)
 def command(
     *,
     target: tuple[str, Place],
@@ -173,14 +181,15 @@ async def _wanted(admin: AdminClient, group: str, place: Place) -> list[TopicPar
 
 
 def _listing(group: str, shown: Sequence[ShownSharePartition], empty: str) -> Listing:
-    def drawn(coloured: bool) -> str:
-        if not sys.stdout.isatty():
+    def drawn(coloured: bool, width: int | None) -> str:
+        if width is None:
             return run_table(shown)
-        columns, lines = shutil.get_terminal_size()
-        picture = drawing(shown, width=columns, coloured=coloured)
-        room = lines - picture.count("\n") - LINES_BESIDE
-        runs = run_table(shown, lines_max=max(room, LINES_MIN), coloured=coloured)
-        return f"{picture}\n\n{runs}"
+        picture = drawing(shown, width=width, coloured=coloured)
+        what = "\n".join(wrapped(WHAT_A_RUN_IS, width))
+        lines = shutil.get_terminal_size().lines
+        room = lines - picture.count("\n") - what.count("\n") - LINES_BESIDE
+        runs = run_table(shown, lines_max=max(room, LINES_MIN), coloured=coloured, width=width)
+        return f"{picture}\n\n{what}\n{runs}"
 
     rows = [share_partition.row(group) for share_partition in shown]
     return Listing(rows, (), empty, drawn=drawn)

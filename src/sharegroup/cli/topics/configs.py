@@ -25,11 +25,13 @@ from sharegroup.cli.common.name_arguments import complete_groups, complete_topic
 from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import Listing, Row, done
 from sharegroup.cli.common.properties import read_properties
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
 from sharegroup.protocol_enums import ConfigOperation, ResourceType
 
 ALL_BROKERS = "default"
+SPARE = ("source",)
 HIDDEN = "(hidden)"
 SECRETS = re.compile(r"password|secret|jaas\.config|keystore\.key")
 """Names of settings that a file with new values may have, and that output must not repeat."""
@@ -122,6 +124,7 @@ command.add_command(alter_quotas)
 )
 @cluster_options
 @listing_options
+@leaves_out(SPARE)
 def describe(*, resource: ConfigResource, everything: bool, access: Access, form: Form) -> None:
     """Show settings and the source of each value."""
 
@@ -136,7 +139,8 @@ def describe(*, resource: ConfigResource, everything: bool, access: Access, form
             if everything or not entry.is_default
         ]
         columns = ("name", "value", "source")
-        return Listing(rows, columns, "No settings have been changed; --all shows the defaults.")
+        nothing = "No settings have been changed; --all shows the defaults."
+        return Listing(rows, columns, nothing, spare=SPARE)
 
     show(access, form, entries)
 

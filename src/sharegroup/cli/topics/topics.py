@@ -30,6 +30,7 @@ from sharegroup.cli.common.name_arguments import (
 )
 from sharegroup.cli.common.options import PARTITION_MAX, REPLICAS_MAX
 from sharegroup.cli.common.output import Listing, done, print_listing
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import BROKER_DEFAULT, NewTopic, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
@@ -38,6 +39,8 @@ from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPart
 from sharegroup.ids import OFFSET_MAX, TopicId, topic_id_text
 
 COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset")
+SPARE_OF_LIST = ("topic_id",)
+SPARE = ("isr", "replicas", "start_offset")
 ALL_RECORDS = -1
 """In place of an offset: all records that a partition has now."""
 
@@ -61,6 +64,7 @@ def command() -> None:
 @click.option("--internal/--exclude-internal", help="Include Kafka's internal topics.")
 @cluster_options
 @listing_options
+@leaves_out(SPARE_OF_LIST)
 def list_(*, internal: bool, access: Access, form: Form) -> None:
     """List the name, number of partitions and id of every topic."""
 
@@ -77,7 +81,8 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
             if isinstance(topic, TopicDescription) and (internal or not topic.is_internal)
         ]
         columns = ("topic", "partitions", "topic_id")
-        return Listing(rows, columns, "There are no topics.", _failures(described.values()))
+        failures = _failures(described.values())
+        return Listing(rows, columns, "There are no topics.", failures, spare=SPARE_OF_LIST)
 
     show(access, form, topics)
 
@@ -86,6 +91,7 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
 @naming_many("topic", required=False)
 @cluster_options
 @listing_options
+@leaves_out(SPARE)
 def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
     """Show the leader, replicas and offsets of every partition.
 
@@ -141,7 +147,7 @@ def partition_listing(
                     "end_offset": _offset(end[partition]),
                 }
             )
-    return Listing(rows, COLUMNS, "There are no partitions.", failures)
+    return Listing(rows, COLUMNS, "There are no partitions.", failures, spare=SPARE)
 
 
 @command.command("create")

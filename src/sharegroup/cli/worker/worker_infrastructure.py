@@ -11,6 +11,7 @@ import click
 from sharegroup.cli.common.cluster_access import json_option, line_of, telling_errors
 from sharegroup.cli.common.output import Listing, print_listing
 from sharegroup.cli.common.running import lacks_broker, telling_waits
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.worker.worker_app import access_of, app_options
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 SAME, FAILED, DRIFT = 0, 1, 2
 
+SPARE = ("why",)
 COLUMNS = ("kind", "resource", "name", "setting", "now", "wanted", "why")
 NOTHING = "There are no differences."
 ACL_COLUMNS = ("operation", "resource", "name", "pattern", "why")
@@ -85,6 +87,7 @@ class MisuseIsFailure(click.Command):
     help="Show the ACLs that the user of the workers needs instead; the cluster is not asked.",
 )
 @json_option
+@leaves_out(SPARE)
 def plan_(
     *,
     app: App,
@@ -103,10 +106,10 @@ def plan_(
     """
     if acls:
         rows = [_acl_row(acl) for acl in required_acls(app.route_list)]
-        print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS), as_json=as_json)
+        print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS, spare=SPARE), as_json=as_json)
         return
     changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
-    print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
+    print_listing(_listing(changes), as_json=as_json)
 
 
 @click.command("apply")
@@ -145,6 +148,7 @@ def apply_(  # One option each.
 @former_option
 @acls_option
 @json_option
+@leaves_out(SPARE)
 def check(
     *,
     app: App,
@@ -158,9 +162,7 @@ def check(
     Surplus topics and warnings are listed, but are not differences.
     """
     changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
-    print_listing(
-        Listing([_row(difference) for difference in changes], COLUMNS, NOTHING), as_json=as_json
-    )
+    print_listing(_listing(changes), as_json=as_json)
     kinds = {change.kind for change in changes} - {ChangeKind.SURPLUS, ChangeKind.WARNING}
     if kinds == {ChangeKind.UNKNOWN}:
         return FAILED
@@ -178,6 +180,10 @@ def _ask(app: App, question: Callable[[AdminClient], Awaitable[T]]) -> T:
     access = access_of(app)
     with telling_errors(access):
         return asyncio.run(run())
+
+
+def _listing(changes: Sequence[Change]) -> Listing:
+    return Listing([_row(change) for change in changes], COLUMNS, NOTHING, spare=SPARE)
 
 
 def _row(change: Change) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sharegroup.cli.common.cluster_access import json_option
 from sharegroup.cli.common.json_documents import get_document, typed_fields
 from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.output import Listing, print_listing
+from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.worker.worker_app import load
 from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
 from sharegroup.worker.lifecycle.signals import QUIET, RESUME
@@ -23,6 +24,7 @@ from sharegroup.worker.lifecycle.signals import QUIET, RESUME
 LOOK_SECONDS = 0.05
 ASK_SECONDS_MAX = 1.0
 GONE = "stopped"
+SPARE = ("health", "since", "groups")
 COUNTS = ("running", "waiting", "held")
 """The numbers of records that the health port has for each group."""
 
@@ -85,11 +87,12 @@ def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: 
 
 @click.command("status")
 @which_workers
+@leaves_out(SPARE)
 def status(*, name: str | None, pid_file: Path | None, as_json: bool) -> None:
     """Show the state of workers; records in flight are only known with --health-port."""
     rows = [_row(worker) for worker in _found(name, pid_file)]
     columns = ("app", "pid", "phase", "since", "groups", "running", "waiting", "held", "health")
-    print_listing(Listing(rows, columns, "There are no workers."), as_json=as_json)
+    print_listing(Listing(rows, columns, "There are no workers.", spare=SPARE), as_json=as_json)
 
 
 def _found(name: str | None, pid_file: Path | None) -> list[WorkerProcess]:

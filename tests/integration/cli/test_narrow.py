@@ -1,0 +1,108 @@
+"""Every listing at a terminal of 80 columns and 24 rows, and at one of 40.
+
+Names are as long as in practice: a retry topic, a group with a tenant.  Each table keeps its
+heading, no line is wider than the terminal, and a line below it names the columns that are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sharegroup.client import AdminClient, AlterConfig, ConfigResource, NewTopic, ResourceType
+from tests.integration.cli.conftest import Run, consume, consumer, known, member, produce
+from tests.integration.cli.terminal import CTRL_C, Terminal, terminal
+
+TOPIC = "eu-west-1.orders.payments-to-confirm.retry.1"
+GROUP = "tenant-4711.payments-service-in-the-north"
+READER = "tenant-4711.accounting"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+WORDS = {
+    "topics list": "TOPIC",
+    "topics describe": "TOPIC",
+    "groups list": "GROUP",
+    f"groups describe {GROUP}": "TOPIC",
+    f"groups describe {GROUP} --members --verbose": "CONSUMER-ID",
+    f"groups describe {GROUP} --state --verbose": ("GROUP", "STATE"),
+    f"groups describe {READER} --verbose": "TOPIC",
+    f"groups describe {READER} --members --verbose": "CONSUMER-ID",
+    f"groups inspect {GROUP}": "PARTITION",
+    f"groups reset-offsets {READER}-2 --topic {TOPIC} --to-latest --dry-run": "GROUP",
+    f"configs describe --topic {TOPIC} --all": "NAME",
+    f"configs describe --group {GROUP}": "NAME",
+    "users list": "USER",
+    f"quotas list --user {READER}": "USER",
+    f"dlq list {TOPIC}": "GROUP",
+}
+"""The heading that each listing begins with; the second one of a narrower terminal."""
+
+
+@pytest.fixture(scope="module")
+def cluster(bootstrap: str) -> Iterator[str]:
+    """A broker with a share group and a consumer group whose members stay."""
+
+    async def set_up() -> None:
+        settings = [AlterConfig("share.auto.offset.reset", "earliest")]
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.create_topics([NewTopic(TOPIC, 3)])
+            for group in (GROUP, f"{READER}-2"):
+                resource = ConfigResource(ResourceType.GROUP, group)
+                await admin.incremental_alter_configs({resource: settings})
+        await known(bootstrap, TOPIC)
+        await produce(bootstrap, TOPIC)
+        await consume(bootstrap, GROUP, TOPIC)
+        await consume(bootstrap, f"{READER}-2", TOPIC)
+
+    asyncio.run(set_up())
+    with member(bootstrap, GROUP, TOPIC), consumer(bootstrap, READER, TOPIC, commit=2):
+        yield bootstrap
+
+
+def lines_of(shown: Terminal) -> list[str]:
+    return ESCAPES.sub("", shown.text).replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("words", list(WORDS))
+def test_listing_fits_the_terminal(
+    words: str, columns: int, cluster: str, run: Run, tmp_path: Path
+) -> None:
+    (file := tmp_path / "password").write_text("opensesame")
+    run(f"users add {READER} --password-file {file}")
+    run(f"quotas set --user {READER} --client-id {GROUP} producer_byte_rate=1000000")
+    with terminal(*words.split(), "--bootstrap", cluster, columns=columns) as shown:
+        code, _ = shown.end()
+        lines = lines_of(shown)
+    assert code == 0, lines
+    if lines != ["There are no dead letters."]:
+        assert lines[0].startswith(WORDS[words]), lines
+    assert max(map(len, lines)) <= columns, lines
+
+
+def test_wide_terminal_shows_what_a_pipe_gets(cluster: str, run: Run) -> None:
+    words = f"groups describe {GROUP} --members"
+    with terminal(*words.split(), "--bootstrap", cluster, columns=200) as shown:
+        shown.end()
+    assert lines_of(shown) == run(words).out.splitlines()
+
+
+def test_watch_keeps_its_first_lines_in_24_rows(cluster: str) -> None:
+    """Of a table with more lines than the terminal has."""
+    words = f"configs describe --topic {TOPIC} --all --watch 0.2"
+    with terminal(*words.split(), "--bootstrap", cluster) as shown:
+        shown.expect("more lines")
+        shown.expect("\x1b[H")
+        shown.type(CTRL_C)
+        code, _ = shown.end()
+    assert code == 130
+    pictures = [ESCAPES.sub("", text) for text in shown.text.split("\x1b[H")[1:]]
+    lines = pictures[0].replace("\r", "").splitlines()
+    assert lines[0].startswith("every 0.2 s, last at ")
+    assert lines[2].split() == ["NAME", "VALUE", "SOURCE"]
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
