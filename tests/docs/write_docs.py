@@ -246,7 +246,8 @@ table says what is missing; pipes, files and `--json` always get everything.
 `--watch SECONDS` asks again and again. On a terminal the newest answer stands in place of the one
 before, cut to the height of the window, and its first line says if no broker answers. Anywhere
 else, and with `--json`, each answer is one line of JSON: `{"at": "<UTC>", "rows": [...]}`, or
-`{"at": ..., "error": "..."}` while there is none, so that a file or a pipe keeps the history. The first answer must come; Ctrl-C ends it.
+`{"at": ..., "error": "..."}` while there is none, so that a file or a pipe keeps the history. The
+first answer must come; Ctrl-C ends it.
 
 ## Connecting
 

@@ -137,7 +137,7 @@ def test_command_tells_where_a_new_group_starts_and_from_beginning_changes_it(
     assert (at_end.code, at_end.out) == (0, b"")
     assert at_end.err == (
         "sharegroup: group 'told-end' is new and starts at the end of told: it does not get the 3 "
-        "records that are there (with --from-beginning it does)\nsharegroup: processed 0 records\n"
+        "records already there (with --from-beginning it does)\nsharegroup: processed 0 records\n"
     )
     words = "consume told --group told-first --from-beginning --max-messages 3 --timeout-ms 20000"
     first = sharegroup(*at(bootstrap, words))

@@ -208,7 +208,7 @@ def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
             assert child.stdout.readline() == b"x" * 499_990 + b"\n"
             child.send_signal(signal.SIGINT)
             _, err = child.communicate(timeout=HANGING_SECONDS)
-        assert (child.returncode, err) == (0, b"sharegroup: processed 1 records\n")
+        assert (child.returncode, err) == (0, b"sharegroup: processed 1 record\n")
         assert sharegroup(*at(where, "consume slow --group slow --timeout-ms 400")).out == b""
 
 
@@ -233,7 +233,7 @@ def test_group_without_renewal_can_be_consumed() -> None:
             child.send_signal(signal.SIGINT)
             _, err = child.communicate(timeout=HANGING_SECONDS)
         assert b"sharegroup: auto_renew is now disabled: " in err
-        assert err.endswith(b"sharegroup: processed 1 records\n")
+        assert err.endswith(b"sharegroup: processed 1 record\n")
 
 
 def test_full_disk_accepts_nothing(bootstrap: str, prepare: Prepare) -> None:

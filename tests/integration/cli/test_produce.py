@@ -135,7 +135,7 @@ def test_compressed_records_arrive_unchanged(bootstrap: str) -> None:
 def test_invalid_topic_fails_with_the_number_of_acknowledged_records(bootstrap: str) -> None:
     done = produce(bootstrap, "not a name", stdin=b"a\n")
     assert done.code == 1
-    assert "acknowledged 0 of 1 records" in done.err
+    assert "acknowledged 0 of 1 record" in done.err
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_unreachable_broker_is_named_with_advice() -> None:
         "produce", "t", "--bootstrap", "127.0.0.1:1", "--timeout", "200", stdin=b"a\n"
     )
     assert done.code == 1
-    assert "acknowledged 0 of 1 records" in done.err
+    assert "acknowledged 0 of 1 record" in done.err
     assert "sharegroup: record 1: " in done.err
 
 

@@ -92,6 +92,28 @@ def complain(text: str) -> None:
     click.echo(f"sharegroup: {lines}", err=True)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is one.
+
+    >>> counted(1, "record"), counted(0, "record")
+    ('1 record', '0 records')
+    """
+    return f"{count} {plural(count, noun)}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return the noun in the form for a number.
+
+    >>> plural(1, "delivery"), plural(2, "delivery"), plural(2, "batch")
+    ('delivery', 'deliveries', 'batches')
+    """
+    if count == 1:
+        return noun
+    if noun.endswith("y"):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+
+
 def printable(text: str) -> str:
     """Return the text with escapes for characters that end a line or control a terminal."""
     return escaped(text)

@@ -22,7 +22,7 @@ from typing import NoReturn, Protocol
 
 import click
 
-from sharegroup.cli.common.output import Listing, complain, printable, shown_text
+from sharegroup.cli.common.output import Listing, complain, plural, printable, shown_text
 from sharegroup.cli.common.tables import shortened, text_width, wrapped
 from sharegroup.errors import KafkaError
 
@@ -137,7 +137,7 @@ class Screen:
             lines += [line] if fits else wrapped(click.unstyle(line), size.columns)
         if len(lines) >= size.lines:
             hidden = len(lines) - size.lines + 2
-            lines = [*lines[: -hidden or None], f"... {hidden} more lines"]
+            lines = [*lines[: -hidden or None], f"... {hidden} more {plural(hidden, 'line')}"]
         # Overwrites the old picture line by line, because clearing the screen would flicker.
         picture = "".join(f"{line}{END_OF_LINE}\n" for line in lines)
         click.echo(("" if self._started else CLEAR) + HOME + picture + END_OF_SCREEN, nl=False)

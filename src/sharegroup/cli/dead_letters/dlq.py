@@ -16,7 +16,14 @@ from sharegroup.cli.common.cluster_access import (
     json_option,
 )
 from sharegroup.cli.common.name_arguments import naming_one
-from sharegroup.cli.common.output import Listing, complain, print_listing, printable
+from sharegroup.cli.common.output import (
+    Listing,
+    complain,
+    counted,
+    plural,
+    print_listing,
+    printable,
+)
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.dead_letters import dlq_redrive
 from sharegroup.cli.dead_letters.dlq_options import (
@@ -159,8 +166,10 @@ def _lines(letter: Letter, redriven: bool) -> Iterator[str]:
             yield _line(name, text)
     yield _line(
         "tried",
-        f"{story.failures} failed, {_known(death.delivery_count)} deliveries of the last, "
-        f"sent back {story.redrives} times before{', and once more from here' * redriven}",
+        f"{story.failures} failed, {_known(death.delivery_count)} "
+        f"{plural(death.delivery_count or 0, 'delivery')} of the last, "
+        f"sent back {counted(story.redrives, 'time')} before"
+        f"{', and once more from here' * redriven}",
     )
     for attempt in story.attempts:
         error = f"{attempt.error}: {attempt.message}"
@@ -234,7 +243,7 @@ def export_(
     count = with_queue(access, topic, export, shows_progress=not output.isatty())
     output.flush()
     if output is not sys.stdout.buffer:
-        complain(f"wrote {count} dead letters")
+        complain(f"wrote {counted(count, 'dead letter')}")
     return unreadable.exit_code
 
 
@@ -281,8 +290,8 @@ def purge_(
     behind = sum(partition_purge.behind for partition_purge in plan)
     if behind and not as_json:
         complain(
-            f"{behind} matching dead letters are not deleted, because they are behind dead letters "
-            "that do not match"
+            f"{counted(behind, 'matching dead letter')} not deleted, because of dead letters "
+            "before that do not match"
         )
 
 

@@ -20,7 +20,7 @@ from sharegroup.cli.common.cluster_access import (
 )
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.options import FiniteRange, gathered
-from sharegroup.cli.common.output import complain, printable, terminal_width
+from sharegroup.cli.common.output import complain, counted, printable, terminal_width
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped
 from sharegroup.cli.common.tables import table
@@ -203,7 +203,8 @@ def _facts(done: Redriven, options: RedriveOptions) -> dict[str, Any]:
 def _text(done: Redriven, options: RedriveOptions) -> str:
     verb = "would send" if options.dry_run else "sent"
     lines = [
-        f"{verb} {count} records back to {target}" for target, count in sorted(done.sent.items())
+        f"{verb} {counted(count, 'record')} back to {target}"
+        for target, count in sorted(done.sent.items())
     ] or [f"{verb} nothing back"]
     if done.without_headers:
         lines.append(f"{done.without_headers} of them without their headers, which no longer exist")

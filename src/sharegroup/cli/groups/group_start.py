@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from sharegroup.cli.common.cluster_access import Access
-from sharegroup.cli.common.output import complain
+from sharegroup.cli.common.output import complain, plural
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.start_position import START_CONFIG, topics_without_offsets
@@ -99,7 +99,8 @@ async def _tell_group(
     if count:
         complain(
             f"group {group_id!r} is new and starts at the end of {', '.join(new_topics)}: it does "
-            f"not get the {count:,} records that are there (with --from-beginning it does)"
+            f"not get the {count:,} {plural(count, 'record')} already there (with --from-beginning "
+            "it does)"
         )
 
 

@@ -25,6 +25,7 @@ from sharegroup.cli.common.data_options import (
     with_properties,
 )
 from sharegroup.cli.common.name_arguments import complete_topics
+from sharegroup.cli.common.output import counted
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.groups.group_start import from_beginning_option, start_options, tell_start
@@ -179,7 +180,9 @@ def produce(*, access: Access, command_properties: tuple[str, ...], **options: A
     if options["print_metrics"]:
         click.echo("\n".join(metric_lines(metrics)), err=options["as_json"])
     if produced.error is not None:
-        text = f"{produced.failed} records failed, the first with {line_of(produced.error)}"
+        text = (
+            f"{counted(produced.failed, 'record')} failed, the first with {line_of(produced.error)}"
+        )
         raise click.ClickException(text)
     return produced.stopped
 
@@ -279,8 +282,8 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     stopped = max(result.stopped for result in consumed)
     if flow.records < plan.count and not stopped:
         raise click.ClickException(
-            f"{flow.records} of {plan.count} records arrived, and no more within {plan.idle_ms} ms "
-            "(increase --timeout to wait longer)"
+            f"{flow.records} of {counted(plan.count, 'record')} arrived, and no more within "
+            f"{plan.idle_ms} ms (increase --timeout to wait longer)"
         )
     return stopped
 

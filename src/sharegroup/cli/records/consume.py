@@ -25,7 +25,7 @@ from sharegroup.cli.common.data_options import (
     with_properties,
 )
 from sharegroup.cli.common.name_arguments import naming_many
-from sharegroup.cli.common.output import complain
+from sharegroup.cli.common.output import complain, counted
 from sharegroup.cli.common.running import (
     CLOSE_SECONDS,
     Stop,
@@ -188,13 +188,15 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
 def _report(printer: RecordPrinter) -> None:
     rejected = f", {printer.rejected} of them rejected" if printer.rejected else ""
     unreadable = (
-        f"; {printer.unreadable} ranges of offsets could not be read" if printer.unreadable else ""
+        f"; {counted(printer.unreadable, 'range')} of offsets could not be read"
+        if printer.unreadable
+        else ""
     )
-    complain(f"processed {printer.count} records{rejected}{unreadable}")
+    complain(f"processed {counted(printer.count, 'record')}{rejected}{unreadable}")
     for (topic, partition), (count, error) in printer.lost.items():
         complain(
-            f"topic {topic!r} partition {partition}: {count} records were written, but could "
-            f"not be settled; they may be delivered again: {line_of(error)}"
+            f"topic {topic!r} partition {partition}: {counted(count, 'record')} written, but "
+            f"could not be settled; delivery may be repeated: {line_of(error)}"
         )
 
 

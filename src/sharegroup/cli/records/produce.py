@@ -35,7 +35,7 @@ from sharegroup.cli.common.data_options import (
     with_properties,
 )
 from sharegroup.cli.common.name_arguments import complete_topics
-from sharegroup.cli.common.output import complain
+from sharegroup.cli.common.output import complain, plural
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.records.formats.lines import line_form
@@ -128,7 +128,8 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
     for failure in counts.failures:
         complain(failure)
     if not counts.complete or sys.stderr.isatty():
-        click.echo(f"acknowledged {counts.acknowledged:,} of {counts.read:,} records", err=True)
+        records = plural(counts.read, "record")
+        click.echo(f"acknowledged {counts.acknowledged:,} of {counts.read:,} {records}", err=True)
     return stop.code if counts.complete else stop.code or 1
 
 

@@ -29,7 +29,7 @@ from sharegroup.cli.common.name_arguments import (
     naming_one,
 )
 from sharegroup.cli.common.options import PARTITION_MAX, REPLICAS_MAX
-from sharegroup.cli.common.output import Listing, done, print_listing
+from sharegroup.cli.common.output import Listing, counted, done, print_listing
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import BROKER_DEFAULT, NewTopic, TopicDescription
@@ -207,7 +207,7 @@ def alter(*, topic: str, partitions: int, access: Access, as_json: bool) -> None
     To change the settings of a topic, use `sharegroup configs alter`.
     """
     refuse_errors(ask(access, lambda admin: admin.create_partitions({topic: partitions})))
-    text = f"topic {topic} has {partitions} partitions"
+    text = f"topic {topic} has {counted(partitions, 'partition')}"
     done(text, as_json=as_json, topic=topic, partitions=partitions)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.common.output import printable
+from sharegroup.cli.common.output import plural, printable
 from sharegroup.cli.common.tables import shortened, table, text_width
 
 AVAILABLE = "available"
@@ -281,9 +281,11 @@ def run_table(
     ]
     texts = [table(rows, COLUMNS, coloured=coloured, width=width, spare=SPARE)]
     if not_in_table := len(runs) - len(rows):
-        texts.append(f"... {not_in_table:,} more runs; a pipe, a file and --json get them")
+        runs_text = plural(not_in_table, "run")
+        texts.append(f"... {not_in_table:,} more {runs_text}; a pipe, a file and --json get them")
     if left_out := sum(shown.left_out for shown in share_partitions):
-        texts.append(f"... {left_out:,} more runs; --max-runs shows more of them")
+        runs_text = plural(left_out, "run")
+        texts.append(f"... {left_out:,} more {runs_text}; --max-runs shows more of them")
     return "\n".join(texts)
 
 
