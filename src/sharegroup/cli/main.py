@@ -17,6 +17,7 @@ import click
 
 from sharegroup import __version__
 from sharegroup.cli.common.output import complain
+from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.errors import KafkaError, MissingExtra
 from sharegroup.escaping import escaped
 
@@ -54,7 +55,23 @@ MODULES = {verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items(
 """The module of each verb; it has the verb's ``command``."""
 
 
-class Verbs(click.Group):
+OTHER_WORDS = {
+    **dict.fromkeys(
+        ("amqp", "beat", "celery", "console", "dramatiq", "faust", "flower", "karafka", "server"),
+        "; sharegroup worker MODULE:APP runs the handlers of an application, worker status and dlq "
+        "list show its state, and docs/migrating.md has the other words of your tool",
+    ),
+    "brokers": "; did you mean 'cluster'?",
+    "send": "; did you mean 'produce'?",
+    "top": "; use --watch SECONDS with a listing: sharegroup groups list --watch 1",
+}
+"""What to say about words of other tools."""
+OTHER_OPTIONS = dict.fromkeys(
+    ("-A", "--app"), " The application is an argument: sharegroup worker MODULE:APP."
+)
+
+
+class Verbs(VerbGroup):
     """A group whose commands are in the modules of ``MODULES``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -69,6 +86,9 @@ class Verbs(click.Group):
         _complete(command)
         return command
 
+    def suggestion(self, ctx: click.Context, word: str) -> str:
+        return OTHER_WORDS.get(word) or super().suggestion(ctx, word)
+
     def format_commands(
         self,
         ctx: click.Context,  # noqa: ARG002
@@ -76,6 +96,14 @@ class Verbs(click.Group):
     ) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _advised(misuse: click.ClickException) -> click.ClickException:
+    """Return the error with what to do, if it is about an option of another tool."""
+    if isinstance(misuse, click.NoSuchOption) and misuse.option_name in OTHER_OPTIONS:
+        advice = OTHER_OPTIONS[misuse.option_name]
+        return click.UsageError(f"{misuse.format_message()}{advice}", misuse.ctx)
+    return misuse
 
 
 VERSION = click.version_option(__version__, prog_name="sharegroup", hidden=True)
@@ -168,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as misuse:
-        misuse.show()
+        _advised(misuse).show()
         sys.exit(misuse.exit_code)
     except (click.Abort, KeyboardInterrupt):
         # 128 and the number of SIGINT, as shells report a program that a signal ends.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -23,6 +23,7 @@ from typing import Any, Self
 from sharegroup.broker.clock import Clock
 from sharegroup.errors import BY_CODE, KafkaError
 from sharegroup.faults.running_clock import ADVANCE_SECONDS_MAX
+from sharegroup.suggestions import did_you_mean
 from sharegroup.wire.codec.apis import APIS, Api
 from sharegroup.wire.codec.schema import code_name
 
@@ -379,8 +380,8 @@ def api_named(name: str) -> Api | None:
     for api in APIS.values():
         if api.name == name:
             return api
-    names = ", ".join(sorted(api.name for api in APIS.values()))
-    raise ValueError(f"there is no API {name!r}; expected {EVERY_API!r} or one of: {names}")
+    names = sorted(api.name for api in APIS.values())
+    raise ValueError(f"there is no API {name!r}{_expected(name, [EVERY_API, *names])}")
 
 
 def error_named(name: str) -> type[KafkaError]:
@@ -388,8 +389,13 @@ def error_named(name: str) -> type[KafkaError]:
     for error in BY_CODE.values():
         if code_name(error) == name:
             return error
-    names = ", ".join(sorted(code_name(error) for error in BY_CODE.values()))
-    raise ValueError(f"there is no error {name!r}; expected one of: {names}")
+    names = sorted(code_name(error) for error in BY_CODE.values())
+    raise ValueError(f"there is no error {name!r}{_expected(name, names)}")
+
+
+def _expected(name: str, names: Sequence[str]) -> str:
+    """Return the names that this one may stand for, or all of them."""
+    return did_you_mean(name, names) or f"; expected one of: {', '.join(names)}"
 
 
 def _text(action: FaultAction) -> str:

@@ -53,6 +53,7 @@ from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Event, Events, Listener, check_name
 from sharegroup.worker.middleware import Middleware
+from sharegroup.worker.other_names import OF_APPS, missing_attribute
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.redaction import Redact, Redaction
 from sharegroup.worker.routed import Declare, Routed
@@ -168,6 +169,11 @@ class App:
     def route_list(self) -> tuple[Route, ...]:
         """The routes, in the order of their declaration."""
         return tuple(routed.route for routed in self._routed)
+
+    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, OF_APPS)
 
     @property
     def handlers(self) -> tuple[Routed[Any, Any], ...]:

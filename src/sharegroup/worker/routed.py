@@ -20,6 +20,7 @@ from sharegroup.worker.declarations.checks import checked_group
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.options import RouteOptions, Topics, route_of
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.other_names import OF_HANDLERS, missing_attribute
 from sharegroup.worker.sender import Sender
 
 Handler = TypeVar("Handler")
@@ -49,6 +50,9 @@ class Routed(Generic[Sent, Handler]):
 
         def __call__(self, *arguments: Any, **named: Any) -> Any:
             return self.routed_handler(*arguments, **named)
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, OF_HANDLERS)
 
     def __repr__(self) -> str:
         route = self.route

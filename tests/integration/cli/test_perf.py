@@ -25,7 +25,7 @@ def filled(bootstrap: str) -> str:
     """A topic with 3,000 records of 50 bytes."""
     sharegroup(*at(bootstrap, "topics create filled --partitions 2"))
     options = "--num-records 3000 --record-size 50 --compression lz4"
-    done = sharegroup(*at(bootstrap, f"perf produce --topic filled {options}"))
+    done = sharegroup(*at(bootstrap, f"perf produce filled {options}"))
     assert done.code == 0
     assert re.fullmatch(
         r"3000 records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, "

@@ -30,9 +30,9 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.common.name_arguments import VerbsAsOptions
 from sharegroup.cli.common.output import Listing, Row, done, printable
 from sharegroup.cli.common.tables import leaves_out
+from sharegroup.cli.common.verb_groups import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.errors import KafkaError

@@ -22,10 +22,10 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.common.name_arguments import VerbsAsOptions
 from sharegroup.cli.common.options import Verb, gathered
 from sharegroup.cli.common.output import Listing, Row, done
 from sharegroup.cli.common.properties import read_properties
+from sharegroup.cli.common.verb_groups import VerbGroup, VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.quotas import Name, QuotaEntity, QuotaName
 
@@ -294,7 +294,7 @@ def _split(args: list[str]) -> list[str]:
     return words
 
 
-@click.group("quotas")
+@click.group("quotas", cls=VerbGroup)
 def command() -> None:
     """List, set and remove limits of users, client ids and addresses."""
 

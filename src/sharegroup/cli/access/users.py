@@ -27,9 +27,9 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.common.name_arguments import VerbsAsOptions
 from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.output import Listing, done, print_listing, printable
+from sharegroup.cli.common.verb_groups import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
     ScramCredentialInfo,

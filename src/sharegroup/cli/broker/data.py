@@ -17,6 +17,7 @@ from sharegroup.cli.broker.repairing.repair import Repair, RepairStep
 from sharegroup.cli.broker.repairing.state import read_state
 from sharegroup.cli.common.cluster_access import json_option
 from sharegroup.cli.common.output import Listing, print_listing
+from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.errors import InvalidRequest
 from sharegroup.storage.directory.log_directory import LOCK_FILE
 from sharegroup.storage.disk.files import RealFiles
@@ -35,7 +36,7 @@ data_option = click.option(
 )
 
 
-@click.group("data")
+@click.group("data", cls=VerbGroup)
 def command() -> None:
     """Check and repair a data directory without a broker; back it up, also with one.
 

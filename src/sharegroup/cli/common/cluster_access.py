@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -52,6 +53,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from sharegroup.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     # Imported for its type alone: most verbs read no records.
@@ -72,6 +74,14 @@ BOOTSTRAP_OPTION, CONFIG_OPTION, PROFILE_OPTION = (
     "--profile",
 )
 WATCH_SECONDS_MIN = 0.1
+COMPLETION_MS = 1_000
+"""Maximum time to wait for names that complete or correct what a user types."""
+ACCESS_KEY = "sharegroup.access"
+"""The key of a command line's `Access` in click's context."""
+MISSING_NAME = re.compile(r"\b(?:group|topic) (?P<quote>['\"])(?P<name>.*?)(?P=quote)")
+"""The name in the text of an error: ``topic 'orders' does not exist``."""
+
+Names = Sequence[str]
 
 ASK_FOR_RIGHTS = (
     "in --command-config or in the profile, use the credentials of a user with this permission, or "
@@ -240,9 +250,16 @@ class Form:
     watch_s: float | None
 
 
+def _remembered(**options: Any) -> Access:
+    """Return the access of a command line, and keep it for suggestions in errors."""
+    access = Access.of(**options)
+    click.get_current_context().meta[ACCESS_KEY] = access
+    return access
+
+
 cluster_options = gathered(
     "access",
-    Access.of,
+    _remembered,
     click.option(
         BOOTSTRAP_OPTION,
         "--bootstrap",
@@ -367,10 +384,71 @@ def refuse(errors: Iterable[KafkaError]) -> None:
 
 
 def line_of(error: KafkaError) -> str:
-    """Return an error as one line, with the next step if `WHAT_TO_DO` has one."""
+    """Return an error as one line, with the next step if `WHAT_TO_DO` has one.
+
+    For a group or a topic that does not exist this is a similar name, if the cluster has one.
+    """
     hint = WHAT_TO_DO.get(type(error))
     text = printable(str(error).rstrip("."))
+    suggestion = similar_name(error)
+    if suggestion:
+        return f"{type(error).__name__}: {text}{suggestion}"
     return f"{type(error).__name__}: {text}" + (f"; {hint}" if hint else "")
+
+
+def similar_name(error: KafkaError) -> str:
+    """Return the end of a sentence that suggests a name for the one that does not exist."""
+    list_names = LISTS.get(type(error))
+    missing = MISSING_NAME.search(str(error))
+    context = click.get_current_context(silent=True)
+    access = None if context is None else context.meta.get(ACCESS_KEY)
+    if list_names is None or missing is None or context is None or not isinstance(access, Access):
+        return ""
+    return did_you_mean(missing["name"], _names_of(context, access, list_names))
+
+
+def _names_of(
+    context: click.Context, access: Access, list_names: Callable[[AdminClient], Awaitable[Names]]
+) -> Names:
+    """Return the names in the cluster, which is asked once; none if it does not answer."""
+    known: dict[object, Names] = context.meta.setdefault(f"{ACCESS_KEY}.names", {})
+    if list_names not in known:
+        known[list_names] = ()
+        # On a thread of its own, because an event loop may be running on this one.
+        with suppress(KafkaError, OSError, click.ClickException), ThreadPoolExecutor(1) as pool:
+            names = ask_briefly(access, list_names, COMPLETION_MS)
+            known[list_names] = pool.submit(asyncio.run, names).result()
+    return known[list_names]
+
+
+async def ask_briefly(
+    access: Access, list_names: Callable[[AdminClient], Awaitable[T]], limit_ms: int
+) -> T:
+    """Return what a request for something that is only useful at once gives.
+
+    KafkaError and OSError (TimeoutError) if there is no answer in time.
+    """
+    brief = replace(access, timeout_ms=limit_ms)
+    async with asyncio.timeout(limit_ms / 1000):
+        async with AdminClient(**brief.client_options(warn=lambda _: None)) as admin:
+            return await list_names(admin)
+
+
+async def list_group_names(admin: AdminClient) -> Names:
+    """Return the ids of the groups of every type."""
+    return [group.group_id for group in await admin.list_groups()]
+
+
+async def list_topic_names(admin: AdminClient) -> Names:
+    """Return the names of the topics."""
+    return list(await admin.list_topics())
+
+
+LISTS: Mapping[type[KafkaError], Callable[[AdminClient], Awaitable[Names]]] = {
+    GroupIdNotFound: list_group_names,
+    UnknownTopicOrPartition: list_topic_names,
+}
+"""How to find the names that a missing one may stand for."""
 
 
 class UnreadableBatches:

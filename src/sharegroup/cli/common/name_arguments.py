@@ -1,4 +1,4 @@
-"""Names and verbs as arguments or options: ``describe billing``, ``describe --group billing``.
+"""Names as arguments or options: ``describe billing``, ``describe --group billing``.
 
 The shell completes the names of groups and topics from the cluster of the command line, if it
 answers in time.
@@ -14,15 +14,13 @@ from typing import Any, Literal
 
 import click
 
-from sharegroup.cli.common.cluster_access import Access
+from sharegroup.cli.common.cluster_access import COMPLETION_MS, Access, ask_briefly
 from sharegroup.cli.common.options import Verb
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 
 PLAIN_NAME = re.compile(r"[\w.:@%+=,/-]+")
 """Names that a shell and a terminal take as they are."""
-COMPLETION_MS = 1_000
-"""Maximum time that a completion in the shell waits for the cluster."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 Kind = Literal["group", "topic"]
@@ -106,19 +104,15 @@ def _matching(
     Returns no names if the cluster does not answer, because a shell cannot show an error.
     """
 
-    async def ask() -> list[str]:
+    try:
         access = Access.of(
             ctx.params.get("bootstrap_servers"),
             ctx.params.get("command_config"),
             COMPLETION_MS,
             ctx.params.get("profile"),
         )
-        async with asyncio.timeout(COMPLETION_MS / 1000):
-            async with AdminClient(**access.client_options(warn=lambda _: None)) as admin:
-                return matching_names(await names(admin), incomplete)
-
-    try:
-        return asyncio.run(ask())
+        known = asyncio.run(ask_briefly(access, names, COMPLETION_MS))
+        return matching_names(known, incomplete)
     except (KafkaError, OSError, click.ClickException):
         return []
 
@@ -132,30 +126,3 @@ def matching_names(names: Iterable[str], incomplete: str) -> list[str]:
     return sorted(
         name for name in names if name.startswith(incomplete) and PLAIN_NAME.fullmatch(name)
     )
-
-
-# Groups of verbs also accept the syntax of Kafka's tools.
-#
-# ``sharegroup groups describe --group billing`` is our syntax. Users of ``kafka-share-groups.sh
-# --describe --group billing`` may write ``sharegroup groups --describe --group billing``. If the
-# first word is not a verb, an option with the name of a verb selects that verb, at any position. If
-# the first word is a verb, all options are those of the verb.
-
-
-class VerbsAsOptions(click.Group):
-    """A group of commands that takes ``--describe`` for ``describe``, if no verb comes first."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move the verb to the front, given as a word or as an option."""
-        if args and args[0] in self.commands:
-            return super().parse_args(ctx, args)
-        verb_options = [
-            option for option in args if option.startswith("--") and option[2:] in self.commands
-        ]
-        if len(verb_options) > 1:
-            raise click.UsageError(f"give only one of {' and '.join(verb_options)}", ctx)
-        for option in verb_options:
-            other_args = list(args)
-            other_args.remove(option)
-            args = [option[2:], *other_args]
-        return super().parse_args(ctx, args)

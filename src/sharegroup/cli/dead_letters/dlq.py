@@ -25,6 +25,7 @@ from sharegroup.cli.common.output import (
     printable,
 )
 from sharegroup.cli.common.tables import leaves_out
+from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.cli.dead_letters import dlq_redrive
 from sharegroup.cli.dead_letters.dlq_options import (
     letter_row,
@@ -45,7 +46,7 @@ WIDTH = 10
 """The width of the names before the lines of `show`."""
 
 
-@click.group("dlq")
+@click.group("dlq", cls=VerbGroup)
 def command() -> None:
     """List, show, export, redrive and purge dead letters.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import Access
+from sharegroup.cli.common.cluster_access import Access, similar_name
 from sharegroup.cli.common.output import complain, plural
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.client.admin.admin_client import AdminClient
@@ -59,10 +59,10 @@ async def tell_start(
         described = await admin.describe_topics(topics)
         for topic, description in described.items():
             if isinstance(description, UnknownTopicOrPartition):
-                complain(
-                    f"topic {topic!r} does not exist yet (list the topics with: sharegroup topics "
-                    "list)"
+                advice = similar_name(description) or (
+                    " (list the topics with: sharegroup topics list)"
                 )
+                complain(f"topic {topic!r} does not exist yet{advice}")
         present = {
             topic: description
             for topic, description in described.items()

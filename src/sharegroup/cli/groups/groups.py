@@ -22,13 +22,13 @@ from sharegroup.cli.common.cluster_access import (
     show,
 )
 from sharegroup.cli.common.name_arguments import (
-    VerbsAsOptions,
     complete_topics,
     naming_many,
     naming_one,
 )
 from sharegroup.cli.common.output import Listing, Row, done, print_listing
 from sharegroup.cli.common.tables import leaves_out
+from sharegroup.cli.common.verb_groups import VerbsAsOptions
 from sharegroup.cli.groups import inspect_group, reset_offsets
 from sharegroup.cli.groups.group_rows import (
     Described,

@@ -24,10 +24,11 @@ from sharegroup.cli.common.data_options import (
     producer_options,
     with_properties,
 )
-from sharegroup.cli.common.name_arguments import complete_topics
+from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.output import counted
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
+from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.cli.groups.group_start import from_beginning_option, start_options, tell_start
 from sharegroup.cli.measuring.consuming import (
     Consumed,
@@ -65,9 +66,6 @@ from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 GROUP_DEFAULT = "perf-share-consumer"
 THREADS_MAX = 256
 
-topic_option = click.option(
-    "--topic", required=True, shell_complete=complete_topics, help="Topic of the measurement."
-)
 interval_option = click.option(
     "--reporting-interval",
     "interval_ms",
@@ -82,7 +80,7 @@ metrics_option = click.option(
 )
 
 
-@click.group("perf")
+@click.group("perf", cls=VerbGroup)
 def command() -> None:
     """Measure how fast records are produced and consumed.
 
@@ -92,7 +90,7 @@ def command() -> None:
 
 
 @command.command("produce")
-@topic_option
+@naming_one("topic")
 @click.option("--num-records", "count", type=click.IntRange(1), required=True)
 @click.option(
     "--record-size",
@@ -229,7 +227,7 @@ def _values(options: dict[str, Any]) -> ValueOf:
 
 
 @command.command("consume")
-@topic_option
+@naming_one("topic")
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True)
 @group_option(GROUP_DEFAULT)
 @from_beginning_option

@@ -23,7 +23,6 @@ from sharegroup.cli.common.cluster_access import (
 from sharegroup.cli.common.json_documents import Fields, ForeignDocument, typed_fields
 from sharegroup.cli.common.log_positions import parse_partitions
 from sharegroup.cli.common.name_arguments import (
-    VerbsAsOptions,
     complete_topics,
     naming_many,
     naming_one,
@@ -31,6 +30,7 @@ from sharegroup.cli.common.name_arguments import (
 from sharegroup.cli.common.options import PARTITION_MAX, REPLICAS_MAX
 from sharegroup.cli.common.output import Listing, counted, done, print_listing
 from sharegroup.cli.common.tables import leaves_out
+from sharegroup.cli.common.verb_groups import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import BROKER_DEFAULT, NewTopic, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec

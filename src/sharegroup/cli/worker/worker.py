@@ -13,10 +13,12 @@ import click
 
 from sharegroup.cli.common.cluster_access import telling_errors
 from sharegroup.cli.common.options import gathered
+from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.cli.worker import worker_infrastructure, worker_processes
 from sharegroup.cli.worker.worker_app import (
     Overrides,
     access_of,
+    is_module,
     load,
     override_options,
     source_folder,
@@ -31,12 +33,15 @@ from sharegroup.worker.telemetry import logs
 RUN = "run"
 
 
-class RunByDefault(click.Group):
+class RunByDefault(VerbGroup):
     """A group of verbs with the default verb ``run``: the first word may be an application."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert ``run`` unless the first word is a verb or a help option."""
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            meant = self.suggestion(ctx, args[0])
+            if meant and ":" not in args[0] and not is_module(args[0]):
+                raise click.UsageError(f"No such command {args[0]!r}{meant}", ctx)
             args = [RUN, *args]
         return super().parse_args(ctx, args)
 

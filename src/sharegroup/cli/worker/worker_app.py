@@ -205,3 +205,10 @@ def source_folder(name: str) -> Path:
     if spec is not None and spec.origin is not None:
         return Path(spec.origin).resolve().parent
     return Path.cwd()
+
+
+def is_module(name: str) -> bool:
+    """Return whether a name without dots is that of a module, which is not imported."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return "." in name or "/" in name or importlib.util.find_spec(name) is not None
