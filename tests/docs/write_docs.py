@@ -232,7 +232,8 @@ JSON_KEYS = {
 
 AFTER_JSON = """\
 For consumer groups, `groups describe` has the keys group topic partition leader_epoch
-current_offset log_end_offset lag consumer_id host client_id.
+current_offset log_end_offset lag consumer_id host client_id. Without a topic, `dlq list` has the
+keys topic partitions letters last_letter groups.
 
 ## Tables on a terminal
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import sys
 import termios
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 
 from tests.support.processes import readable
 
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 CTRL_C = b"\x03"
 LIMIT_SECONDS = 60.0
 """Time for an expected text to appear: a loaded machine may take long to start Python."""
@@ -27,6 +29,11 @@ class Terminal:
         self._fd = fd
         self.text = ""
         """Everything that the terminal has shown."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What the terminal has shown, line by line, without colours."""
+        return ESCAPES.sub("", self.text).replace("\r", "").splitlines()
 
     def type(self, keys: bytes) -> None:
         """Send keys to the process."""

@@ -7,7 +7,6 @@ heading, no line is wider than the terminal, and a line below it names the colum
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +14,11 @@ import pytest
 
 from sharegroup.client import AdminClient, AlterConfig, ConfigResource, NewTopic, ResourceType
 from tests.integration.cli.conftest import Run, consume, consumer, known, member, produce
-from tests.integration.cli.terminal import CTRL_C, Terminal, terminal
+from tests.integration.cli.terminal import CTRL_C, ESCAPES, terminal
 
 TOPIC = "eu-west-1.orders.payments-to-confirm.retry.1"
 GROUP = "tenant-4711.payments-service-in-the-north"
 READER = "tenant-4711.accounting"
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 WORDS = {
     "topics list": "TOPIC",
@@ -63,10 +61,6 @@ def cluster(bootstrap: str) -> Iterator[str]:
         yield bootstrap
 
 
-def lines_of(shown: Terminal) -> list[str]:
-    return ESCAPES.sub("", shown.text).replace("\r", "").splitlines()
-
-
 @pytest.mark.parametrize("columns", [80, 40])
 @pytest.mark.parametrize("words", list(WORDS))
 def test_listing_fits_the_terminal(
@@ -77,7 +71,7 @@ def test_listing_fits_the_terminal(
     run(f"quotas set --user {READER} --client-id {GROUP} producer_byte_rate=1000000")
     with terminal(*words.split(), "--bootstrap", cluster, columns=columns) as shown:
         code, _ = shown.end()
-        lines = lines_of(shown)
+        lines = shown.lines
     assert code == 0, lines
     if lines != ["There are no dead letters."]:
         assert lines[0].startswith(WORDS[words]), lines
@@ -88,7 +82,7 @@ def test_wide_terminal_shows_what_a_pipe_gets(cluster: str, run: Run) -> None:
     words = f"groups describe {GROUP} --members"
     with terminal(*words.split(), "--bootstrap", cluster, columns=200) as shown:
         shown.end()
-    assert lines_of(shown) == run(words).out.splitlines()
+    assert shown.lines == run(words).out.splitlines()
 
 
 def test_watch_keeps_its_first_lines_in_24_rows(cluster: str) -> None:

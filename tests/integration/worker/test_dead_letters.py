@@ -624,7 +624,7 @@ def test_foreign_record_in_the_ledger_is_reported(bootstrap: str, group: str, ru
         ("list t --since yesterday", "expected YYYY-MM-DDThh:mm:ss[.sss][Z], or a time before now"),
         ("list t --where total.__class__()", "is not supported: only fields"),
         ("show t --at 7", "expected PARTITION:OFFSET"),
-        ("list", "name one topic"),
+        ("show", "name one topic"),
     ],
 )
 def test_misuse_is_named(run: Run, words: str, said: str) -> None:

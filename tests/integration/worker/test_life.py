@@ -181,7 +181,11 @@ def test_status_shows_every_process_of_an_application_and_no_stranger(
         }  # fmt: skip
         status = worker.run("status", "--pid-file", str(tmp_path / "worker.pid"), "--json")
         assert json.loads(status.stdout)[0]["pid"] == worker.pid
-        assert worker.run("status", "another").stdout == "There are no workers.\n"
+        no_workers = worker.run("status", "another").stdout
+        assert no_workers.startswith("There are no workers of another of this user")
+        everywhere = json.loads(worker.run("status", "--json").stdout)
+        assert worker.pid in [process["pid"] for process in everywhere]
+        assert worker.run("status", group).stderr == ""
         none = worker.run("quiet", "another")
         assert (none.returncode, none.stdout) == (1, "")
         assert (

@@ -186,7 +186,7 @@ def test_verb_for_processes_needs_an_application_or_a_pid_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["worker", "status"])
+        main(["worker", "quiet"])
     assert end.value.code == 2
     assert "give the name of an application, or --pid-file" in capsys.readouterr().err
 

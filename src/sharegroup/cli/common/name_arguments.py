@@ -60,20 +60,24 @@ def naming_many(kind: Kind, *, required: bool = True) -> Callable[[Verb], Verb]:
     return with_option
 
 
-def naming_one(kind: Kind) -> Callable[[Verb], Verb]:
-    """Let a verb take exactly one name; it is called with ``group`` or ``topic``."""
+def naming_one(kind: Kind, *, required: bool = True) -> Callable[[Verb], Verb]:
+    """Let a verb take one name; it is called with ``group`` or ``topic``.
+
+    Without ``required`` it may be None: no name was given.
+    """
 
     def with_option(verb: Verb) -> Verb:
         @functools.wraps(verb)
         def with_name(*, arguments: tuple[str, ...], options: tuple[str, ...], **rest: Any) -> Any:
             names = tuple(dict.fromkeys((*arguments, *options)))
-            if len(names) != 1:
+            if len(names) > 1 or (required and not names):
                 raise click.UsageError(
                     f"name one {kind}" + (f", not {len(names)}" if names else "")
                 )
-            return verb(**{kind: names[0]}, **rest)
+            return verb(**{kind: names[0] if names else None}, **rest)
 
-        return _named(kind, with_name, metavar=kind.upper())
+        metavar = kind.upper() if required else f"[{kind.upper()}]"
+        return _named(kind, with_name, metavar=metavar)
 
     return with_option
 

@@ -11,9 +11,11 @@ import click
 
 from sharegroup.cli.common.cluster_access import (
     Access,
+    Form,
     UnreadableBatches,
     cluster_options,
     json_option,
+    show as show_listing,
 )
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.output import (
@@ -34,6 +36,7 @@ from sharegroup.cli.dead_letters.dlq_options import (
     selection_options,
     with_queue,
 )
+from sharegroup.cli.dead_letters.dlq_topics import dead_letter_topics
 from sharegroup.cli.records.formats.writing import as_json, json_line
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.purge import Purge, plan_purge, purge
@@ -55,17 +58,25 @@ def command() -> None:
 
 
 @command.command("list")
-@naming_one("topic")
+@naming_one("topic", required=False)
 @selection_options
 @cluster_options
 @json_option
 @leaves_out(SPARE)
-def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> int:
-    """Count dead letters by group, handler, reason and error.
+def list_(*, topic: str | None, selection: Selection, access: Access, as_json: bool) -> int:
+    """Count dead letters by group, handler, reason and error; without TOPIC, by topic.
+
+    Without TOPIC all dead-letter topics are listed: those whose settings or names say so (the
+    default of workers is GROUP.dead), with the number of their offsets.
 
     In --json are also the times of the first and last letter, the modules of errors, and
     how many letters are claimed: a producer may have written their origin, as in `dlq show`.
     """
+    if topic is None:
+        if selection != Selection():
+            raise click.UsageError("options that select dead letters need a topic")
+        show_listing(access, Form(as_json=as_json, watch_s=None), dead_letter_topics)
+        return 0
     unreadable = UnreadableBatches()
     deaths_by_kind = with_queue(
         access, topic, lambda queue: summary(queue, selection, unreadable=unreadable)

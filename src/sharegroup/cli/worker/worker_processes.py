@@ -15,9 +15,10 @@ import click
 from sharegroup.cli.common.cluster_access import json_option
 from sharegroup.cli.common.json_documents import get_document, typed_fields
 from sharegroup.cli.common.options import Verb
-from sharegroup.cli.common.output import Listing, print_listing
+from sharegroup.cli.common.output import Listing, Row, complain, print_listing, printable
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.worker.worker_app import load
+from sharegroup.suggestions import did_you_mean
 from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
 from sharegroup.worker.lifecycle.signals import QUIET, RESUME
 
@@ -89,10 +90,35 @@ def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: 
 @which_workers
 @leaves_out(SPARE)
 def status(*, name: str | None, pid_file: Path | None, as_json: bool) -> None:
-    """Show the state of workers; records in flight are only known with --health-port."""
-    rows = [_row(worker) for worker in _found(name, pid_file)]
+    """Show the state of workers; without APP, of all workers of this user on this machine.
+
+    Records in flight are only known of workers with --health-port.
+    """
+    everything = name is None and pid_file is None
+    rows = [_row(worker) for worker in (workers() if everything else _found(name, pid_file))]
     columns = ("app", "pid", "phase", "since", "groups", "running", "waiting", "held", "health")
-    print_listing(Listing(rows, columns, "There are no workers.", spare=SPARE), as_json=as_json)
+    nothing = "There are no workers." if name is None else _no_workers(name)
+    print_listing(Listing(rows, columns, nothing, spare=SPARE), as_json=as_json)
+    if not as_json:
+        _tell_unknown(rows)
+
+
+def _no_workers(name: str) -> str:
+    names = sorted({str(worker.facts.get("app")) for worker in workers()})
+    others = did_you_mean(name, names) or f"; running: {', '.join(names) or 'none'}"
+    return printable(f"There are no workers of {name} of this user on this machine{others}")
+
+
+def _tell_unknown(rows: Sequence[Row]) -> None:
+    """Say on standard error why rows have no numbers of records."""
+    unknown = [row for row in rows if row[COUNTS[0]] is None and row["phase"] != "starting"]
+    for why, pids in (
+        ("no --health-port", [row["pid"] for row in unknown if row["health"] is None]),
+        ("no answer of the health port", [row["pid"] for row in unknown if row["health"]]),
+    ):
+        if pids:
+            names = ", ".join(map(str, pids))
+            complain(f"RUNNING, WAITING and HELD of pid {names} are unknown: {why}")
 
 
 def _found(name: str | None, pid_file: Path | None) -> list[WorkerProcess]:

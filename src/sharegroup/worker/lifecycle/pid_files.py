@@ -138,18 +138,19 @@ class WorkerProcess:
         return False
 
 
-def workers(app_name: str) -> list[WorkerProcess]:
-    """Find the running workers of an application; removes left-over files.
+def workers(app_name: str | None = None) -> list[WorkerProcess]:
+    """Find the running workers of an application, or of all; removes left-over files.
 
     A worker must not call it, because closing its own file would release its own lock.
     """
-    pattern = re.compile(re.escape(_UNSAFE.sub("_", app_name)) + r"\.\d+")
+    name_pattern = ".*" if app_name is None else re.escape(_UNSAFE.sub("_", app_name))
+    pattern = re.compile(rf"{name_pattern}\.\d+")
     processes = []
     for path in sorted(folder().iterdir()):
         if pattern.fullmatch(path.name):
             worker = worker_of(path)
             # Different application names may have the same file name.
-            if worker is not None and worker.facts.get("app", app_name) == app_name:
+            if worker is not None and app_name in (None, worker.facts.get("app", app_name)):
                 processes.append(worker)
             elif worker is None:
                 _remove_left_over(path)
