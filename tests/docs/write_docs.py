@@ -79,6 +79,9 @@ the verb as an option, too:
 | `kafka-console-consumer.sh --topic t`, to look at a topic | `sharegroup tail t` |
 | `kafka-share-consumer-perf-test.sh ...` | `sharegroup perf consume ...` |
 | `kafka-producer-perf-test.sh ...` | `sharegroup perf produce ...` |
+| `kafka-features.sh describe` | `sharegroup cluster features` |
+| `kafka-broker-api-versions.sh` | `sharegroup cluster versions` |
+| `kafka-metadata-quorum.sh describe --status` | `sharegroup cluster controller` |
 | `kafka-dump-log.sh ...` | `sharegroup logs ...` |
 
 Not as in Kafka's tools: a failure ends with exit code 1, also when only one of several groups or
@@ -164,6 +167,11 @@ JSON_KEYS = {
     "groups delete": "deleted failed (an object: reasons by group)",
     "groups delete-offsets": "group topic status",
     "groups reset-offsets": "group topic partition old_offset new_offset",
+    "cluster brokers": "id host port rack state controller",
+    "cluster controller": "cluster_id controller epoch voters brokers",
+    "cluster features": "feature level oldest newest",
+    "cluster versions": "request oldest newest",
+    "ping": "cluster_id brokers elapsed_ms",
     "topics list": "topic partitions topic_id internal",
     "topics describe": "topic partition leader replicas isr start_offset end_offset",
     "topics create": "topic created",

@@ -25,6 +25,8 @@ VERBS = {
     "serve": "Run a broker in the foreground.",
     "topics": "List, describe, create, alter and delete topics.",
     "groups": "List, describe, reset and delete share groups.",
+    "cluster": "Show the brokers, the controller, the features and the versions of a cluster.",
+    "ping": "Test whether a broker answers.",
     "configs": "Show and change settings of topics, groups and brokers.",
     "users": "List, add and remove the users of SCRAM.",
     "acls": "List, add and remove access control lists.",
@@ -43,6 +45,7 @@ VERBS = {
 ROOMS = {
     "access": ("acls", "certs", "quotas", "users"),
     "broker": ("data", "logs", "serve"),
+    "cluster": ("cluster", "ping"),
     "common": ("completion",),
     "dead_letters": ("dlq",),
     "groups": ("groups",),
@@ -61,7 +64,7 @@ OTHER_WORDS = {
         "; sharegroup worker MODULE:APP runs the handlers of an application, worker status and dlq "
         "list show its state, and docs/migrating.md has the other words of your tool",
     ),
-    "brokers": "; did you mean 'cluster'?",
+    "brokers": "; did you mean 'cluster brokers'?",
     "send": "; did you mean 'produce'?",
     "top": "; use --watch SECONDS with a listing: sharegroup groups list --watch 1",
 }

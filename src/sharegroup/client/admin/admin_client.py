@@ -152,5 +152,6 @@ class AdminClient:
 
     # Features.
 
+    describe_api_versions = method(brokers.describe_api_versions)
     describe_features = method(brokers.describe_features)
     update_features = method(brokers.update_features)

@@ -27,7 +27,8 @@ from sharegroup.client.admin.types import (
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import NONE, InvalidRequest, KafkaError, UnknownServerError
-from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest
+from sharegroup.wire.codec.apis import APIS
+from sharegroup.wire.messages.api_versions_v5 import ApiVersionsRequest, ApiVersionsResponse
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -140,11 +141,7 @@ async def describe_features(cluster: Cluster, *, timeout: float | None = None) -
 
     The answer to ApiVersions contains them (KIP-584); it is the answer of a single broker.
     """
-    request = ApiVersionsRequest(
-        client_software_name="sharegroup", client_software_version=sharegroup.__version__
-    )
-    response = await ask_any(cluster, request, subject="describe_features")
-    check(cluster, response, request="describe_features")
+    response = await _api_versions(cluster, subject="describe_features")
     epoch = response.finalized_features_epoch
     return Features(
         {
@@ -154,6 +151,34 @@ async def describe_features(cluster: Cluster, *, timeout: float | None = None) -
         {feature.name: int(feature.max_version_level) for feature in response.finalized_features},
         None if epoch == UNKNOWN_EPOCH else int(epoch),
     )
+
+
+@call
+async def describe_api_versions(
+    cluster: Cluster, *, timeout: float | None = None
+) -> dict[str, FeatureRange]:
+    """Return the requests that a broker serves, by name, with their oldest and newest versions.
+
+    It is the answer of a single broker. A request that this client does not know has a number as
+    its name.
+    """
+    response = await _api_versions(cluster, subject="describe_api_versions")
+    return {
+        APIS[served.api_key].name if served.api_key in APIS else str(served.api_key): FeatureRange(
+            int(served.min_version), int(served.max_version)
+        )
+        for served in response.api_keys
+    }
+
+
+async def _api_versions(cluster: Cluster, *, subject: str) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(
+        client_software_name="sharegroup", client_software_version=sharegroup.__version__
+    )
+    response: ApiVersionsResponse = await ask_any(cluster, request, subject=subject)
+    if response.error_code != NONE:
+        raise refused(response.error_code, None, request=subject)
+    return response
 
 
 @call

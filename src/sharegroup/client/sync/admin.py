@@ -84,6 +84,7 @@ class AdminClient(BlockingClient[admin.AdminClient]):
     describe_acls = blocking(admin.AdminClient.describe_acls)
     delete_acls = blocking(admin.AdminClient.delete_acls)
 
+    describe_api_versions = blocking(admin.AdminClient.describe_api_versions)
     describe_features = blocking(admin.AdminClient.describe_features)
     describe_client_quotas = blocking(admin.AdminClient.describe_client_quotas)
     alter_client_quotas = blocking(admin.AdminClient.alter_client_quotas)
