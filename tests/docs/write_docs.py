@@ -225,7 +225,6 @@ JSON_KEYS = {
     ),
     "data backup": "backup files bytes paused_ms",
     "data check": "file problem at_start repair",
-    "data backup": "backup files bytes paused_ms",
     "data repair": "file change done",
     "worker plan": "kind resource name setting now wanted why",
     "worker plan --acls": "operation resource name pattern why",

@@ -176,8 +176,7 @@ async def _api_versions(cluster: Cluster, *, subject: str) -> ApiVersionsRespons
         client_software_name="sharegroup", client_software_version=sharegroup.__version__
     )
     response: ApiVersionsResponse = await ask_any(cluster, request, subject=subject)
-    if response.error_code != NONE:
-        raise refused(response.error_code, None, request=subject)
+    check(cluster, response, request=subject)
     return response
 
 
