@@ -98,9 +98,13 @@ The address of the cluster is that of the first of these that has one:
 2. `bootstrap.servers` in the file of `--command-config`
 3. the profile of `--profile`
 4. the variable `SHAREGROUP_BOOTSTRAP`
-5. the profile of the variable `SHAREGROUP_PROFILE`
-6. the default profile
-7. `127.0.0.1:9092`
+5. for `sharegroup worker`: the application's own, `App(..., bootstrap_servers=...)`
+6. the profile of the variable `SHAREGROUP_PROFILE`
+7. the default profile
+8. `127.0.0.1:9092`
+
+The worker and the senders of an application use the same order, from 4 on:
+[Workers](worker.md#which-cluster).
 
 Profiles are in `~/.config/sharegroup/config.toml` (`$XDG_CONFIG_HOME/sharegroup/config.toml`), or
 in the file of the variable `SHAREGROUP_CONFIG`. A profile has Kafka's client properties, as the
@@ -123,9 +127,8 @@ ssl.ca.location = "/etc/kafka/ca.pem"
 ```
 
 The properties of `--profile` always apply, also with another address; `--command-config` overrides
-them. A profile of 5 or 6 applies as a whole or not at all, so its password is never sent to an
-address that was given for another cluster. `sharegroup worker` uses 4, 5 and 6 only for an
-application that names no `bootstrap_servers`.
+them. A profile of 6 or 7 applies as a whole or not at all, so its password is never sent to an
+address that was given for another cluster.
 
 If no broker answers within a second, a terminal shows `waiting for HOST:PORT`; the command keeps
 trying until `--timeout`. Ctrl-C ends it within a second: records that are not finished by then are

@@ -119,6 +119,8 @@ def class_entry(node: ast.ClassDef) -> Iterator[str]:
 
 def methods(node: ast.ClassDef) -> Iterator[str]:
     for function in functions(node):
+        if ".setter" in decorators(function):
+            continue  # Its property stands for both.
         if is_overload(function) or (function.name.startswith("_") and function.name != "__call__"):
             continue
         shown = function.name if "property" in decorators(function) else signature(function)

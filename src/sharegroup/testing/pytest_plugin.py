@@ -12,12 +12,17 @@ The options of `run_broker` for one test are those of a marker::
     @pytest.mark.sharegroup(settings={"num.partitions": "3"}, clock=ManualClock())
     def test_orders(sharegroup_broker): ...
 
+While a fixture's broker runs, the variable SHAREGROUP_BOOTSTRAP names it.  An App without an
+explicit address, a command and a process of the test therefore talk to this broker, never to the
+cluster that the developer's shell names.
+
 To change the settings of all brokers, define a fixture named ``sharegroup_settings``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,7 +58,7 @@ def sharegroup_broker(
     # Imported here because pytest loads this module for tests that use no broker, too.
     from sharegroup.testing.embedded import run_broker
 
-    with run_broker(**_options(request, sharegroup_settings)) as running:
+    with run_broker(**_options(request, sharegroup_settings)) as running, _named(running):
         yield running
 
 
@@ -63,7 +68,7 @@ def sharegroup_session_broker(sharegroup_settings: dict[str, str]) -> Iterator[T
     # Imported here because pytest loads this module for tests that use no broker, too.
     from sharegroup.testing.embedded import run_broker
 
-    with run_broker(sharegroup_settings) as running:
+    with run_broker(sharegroup_settings) as running, _named(running):
         yield running
 
 
@@ -87,6 +92,17 @@ def sharegroup_schema_registry() -> Iterator[SchemaRegistry]:
 
     with run_schema_registry() as registry:
         yield registry
+
+
+@contextmanager
+def _named(running: TestBroker) -> Iterator[None]:
+    """Name the broker in the variable that all programs of the test read."""
+    # Imported here because pytest loads this module for tests that use no broker, too.
+    from sharegroup.client.settings.cluster_choice import BOOTSTRAP_VARIABLE
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(BOOTSTRAP_VARIABLE, running.bootstrap_servers)
+        yield
 
 
 def _options(request: pytest.FixtureRequest, settings: dict[str, str]) -> dict[str, Any]:

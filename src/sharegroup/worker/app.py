@@ -60,6 +60,7 @@ from sharegroup.worker.routed import Declare, Routed
 from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
+    from sharegroup.client.settings.cluster_choice import ClusterChoice
     from sharegroup.worker.running.worker import StopReport, Worker
     from sharegroup.worker.testing.app_test import AppTest
 
@@ -79,6 +80,7 @@ OPTIONS = (
     "replication_factor",
     "min_insync_replicas",
 )
+SERVERS = "bootstrap_servers"
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
@@ -86,7 +88,8 @@ class App:
     """An application: declares handlers of share groups and runs them in this process.
 
     ``name`` is also the default client id.  ``bootstrap_servers`` has the addresses of the first
-    brokers to ask.
+    brokers to ask, unless an argument or the variable SHAREGROUP_BOOTSTRAP names others
+    (`cluster`).
 
     ``client`` has further options of the Kafka clients, such as those for security.  ``grace`` is
     the time that handlers get to finish when the worker stops.  With ``prepare``, the start creates
@@ -112,7 +115,7 @@ class App:
         self,
         name: str,
         *,
-        bootstrap_servers: str | list[str] = "127.0.0.1:9092",
+        bootstrap_servers: str | list[str] | None = None,
         client: Mapping[str, Any] | None = None,
         grace: Duration = "30s",
         prepare: bool = True,
@@ -128,8 +131,14 @@ class App:
                 f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
             )
         self.name = name
-        self.bootstrap_servers = bootstrap_servers
+        self._declared_servers = bootstrap_servers
+        self._explicit_servers: tuple[str | list[str], str] | None = None
+        """An address that precedes the variable and the declared one, and what named it."""
         self.client_options: dict[str, Any] = dict(client or {})
+        if SERVERS in self.client_options:
+            raise InvalidConfig(
+                f"App {name!r}: client: {SERVERS} is an option of the App: App(..., {SERVERS}=...)"
+            )
         self.grace_seconds = _grace(grace, name)
         self.prepare = prepare
         self.replication = Replication(replication_factor, min_insync_replicas).checked(
@@ -164,6 +173,37 @@ class App:
             self.events.tell(Event("redaction.failed", details={"why": why}))
 
         return Redaction(functions, report) if functions else None
+
+    @property
+    def cluster(self) -> ClusterChoice:
+        """The cluster that this application talks to, as a worker and as a sender.
+
+        The address is that of the first of these that names one: `talk_to` (an argument of `start`,
+        `client` or `run`, the option ``--bootstrap-server``, or an assignment to
+        ``bootstrap_servers``), the variable SHAREGROUP_BOOTSTRAP, the App's ``bootstrap_servers``,
+        the profile that applies to commands, 127.0.0.1:9092.
+        """
+        # Imported here, so that declaring handlers does not import the client.
+        from sharegroup.client.settings.cluster_choice import NamedAddress, choose_cluster
+
+        explicit = self._explicit_servers
+        return choose_cluster(
+            () if explicit is None else (NamedAddress(*explicit),),
+            NamedAddress(self._declared_servers, f"App {self.name!r}"),
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address of `cluster`; assigning another one is the same as `talk_to`."""
+        return self.cluster.bootstrap_servers
+
+    @bootstrap_servers.setter
+    def bootstrap_servers(self, servers: str | list[str]) -> None:
+        self.talk_to(servers, "an assignment")
+
+    def talk_to(self, bootstrap_servers: str | list[str], origin: str = "an argument") -> None:
+        """Name the cluster explicitly; ``origin`` says in logs and errors what did so."""
+        self._explicit_servers = (bootstrap_servers, origin)
 
     @property
     def route_list(self) -> tuple[Route, ...]:
@@ -336,20 +376,23 @@ class App:
         self.outlet.before_send += (function,)
         return function
 
-    def run(self) -> int:
-        """Run the application until SIGTERM or SIGINT.
+    def run(self, *, bootstrap_servers: str | list[str] | None = None) -> int:
+        """Run the application until SIGTERM or SIGINT, on `cluster` or on this one.
 
         Returns the exit code, which is 0 if the application stopped because of a signal.
         """
         # Imported here, so that declaring handlers does not import what only a program needs.
         from sharegroup.worker.lifecycle.program import run
 
+        if bootstrap_servers is not None:
+            self.talk_to(bootstrap_servers)
         return run(self)
 
-    async def start(self) -> None:
+    async def start(self, *, bootstrap_servers: str | list[str] | None = None) -> None:
         """Start the worker in the current event loop; returns when its members are started.
 
-        Prepares topics and settings, checks the user's rights and runs the startup hooks first.
+        It talks to `cluster`, or to ``bootstrap_servers``.  First it prepares topics and settings,
+        checks the user's rights and runs the startup hooks.
         """
         # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
@@ -362,6 +405,8 @@ class App:
             raise RuntimeError(f"App {self.name!r} is already running")
         if not self._routed:
             raise InvalidConfig(f"App {self.name!r} has no handlers: declare one, or use client()")
+        if bootstrap_servers is not None:
+            self.talk_to(bootstrap_servers)
         watch(self)
         async with AsyncExitStack() as resources:
             parts = kafka_parts(self)
@@ -419,13 +464,17 @@ class App:
             yield
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Self]:
-        """Connect the senders of the handlers without running any handler."""
+    async def client(
+        self, *, bootstrap_servers: str | list[str] | None = None
+    ) -> AsyncIterator[Self]:
+        """Connect the senders of the handlers, to `cluster` or to this one, and run no handler."""
         # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.telemetry.logs import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
+        if bootstrap_servers is not None:
+            self.talk_to(bootstrap_servers)
         watch(self)
         parts = kafka_parts(self)
         try:

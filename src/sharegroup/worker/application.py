@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
@@ -18,12 +18,14 @@ from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.sender import Outlet
 
+if TYPE_CHECKING:
+    from sharegroup.client.settings.cluster_choice import ClusterChoice
+
 
 class Application(Protocol):
     """An application as the packages of the worker see it: its declarations, and `opened`."""
 
     name: str
-    bootstrap_servers: str | list[str]
     client_options: dict[str, Any]
     events: Events
     middlewares: list[Middleware]
@@ -31,6 +33,10 @@ class Application(Protocol):
     topic_list: tuple[TopicDeclaration, ...]
     replication: Replication
     is_watched: bool
+
+    @property
+    def cluster(self) -> ClusterChoice:
+        """The cluster that the application talks to."""
 
     @property
     def route_list(self) -> tuple[Route, ...]: ...

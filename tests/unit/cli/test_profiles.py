@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from sharegroup.cli.common.cluster_access import Access
+from sharegroup.cli.common.cluster_access import Access, complete_profiles
 from sharegroup.cli.common.data_options import with_properties
-from sharegroup.cli.common.profiles import complete_profiles
 
 TWO_PROFILES = """
 default = "local"
@@ -139,7 +138,7 @@ def test_without_any_setting_the_address_is_this_machine(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     found = access()
-    assert (found.bootstrap_servers, found.is_address_named) == ("127.0.0.1:9092", False)
+    assert found.where == "127.0.0.1:9092 (the default)"
     (tmp_path / "sharegroup").mkdir()
     (tmp_path / "sharegroup/config.toml").write_text(TWO_PROFILES)
     assert access().bootstrap_servers == "127.0.0.1:19092"

@@ -145,16 +145,16 @@ def test_command_line_overrides_bootstrap_servers_and_authentication(project: Pa
     assert app.bootstrap_servers == "line:9092"
 
 
-def test_variable_names_the_cluster_only_of_an_application_that_names_none(
+def test_cluster_of_an_application_is_that_of_the_option_then_variable_then_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    app = App("x", bootstrap_servers="declared:9092")
+    Overrides(None, None).apply_to(app)
+    assert app.cluster.where == "declared:9092 (App 'x')"
     monkeypatch.setenv("SHAREGROUP_BOOTSTRAP", "variable:9092")
-    declared = App("x", bootstrap_servers="declared:9092")
-    Overrides(None, None).apply_to(declared)
-    assert declared.bootstrap_servers == "declared:9092"
-    undeclared = App("x")
-    Overrides(None, None).apply_to(undeclared)
-    assert undeclared.bootstrap_servers == "variable:9092"
+    assert app.cluster.where == "variable:9092 (SHAREGROUP_BOOTSTRAP)"
+    Overrides("line:9092", None).apply_to(app)
+    assert app.cluster.where == "line:9092 (--bootstrap-server)"
 
 
 def test_profile_overrides_the_cluster_of_an_application(

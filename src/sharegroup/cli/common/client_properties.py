@@ -12,11 +12,9 @@ from typing import Any
 
 import click
 
-from sharegroup.client.settings import kafka_properties
 from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.settings.kafka_properties import shared_options
 from sharegroup.errors import InvalidConfig
-
-PROTECTION = ("ssl.", "sasl.", "security.")
 
 
 def client_options(
@@ -33,15 +31,7 @@ def client_options(
     Raises click.UsageError for an unknown property of the connection's protection and for an
     invalid value.
     """
-    known_properties: dict[str, str] = {}
-    for name, text in properties.items():
-        if kafka_properties.knows_property(name, kind):
-            known_properties[name] = text
-        elif name.startswith(PROTECTION):
-            raise click.UsageError(f"{origin}: {name} is not supported by this client; remove it")
-        else:
-            warn(f"{origin}: {name} is ignored")
     try:
-        return kafka_properties.client_options(known_properties, kind)
+        return shared_options(properties, kind, warn=warn, origin=origin)
     except InvalidConfig as error:
-        raise click.UsageError(f"{origin}: {error}") from error
+        raise click.UsageError(str(error)) from error

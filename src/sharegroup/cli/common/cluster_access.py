@@ -9,7 +9,6 @@ Verbs with a client of their own take its options from `Access.client_options` a
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,20 +22,23 @@ import click
 from sharegroup.cli.common.client_properties import client_options
 from sharegroup.cli.common.options import FiniteRange, gathered
 from sharegroup.cli.common.output import Listing, complain, print_listing, printable
-from sharegroup.cli.common.profiles import (
-    BOOTSTRAP_PROPERTY,
-    BOOTSTRAP_VARIABLE,
-    PROFILE_VARIABLE,
-    Profile,
-    complete_profiles,
-    implied_profile,
-    named_profile,
-)
 from sharegroup.cli.common.properties import read_properties
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.common.watch import view_of, watch
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.settings.client_config import ClientConfig, addresses_of
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.settings.cluster_choice import (
+    BOOTSTRAP_DEFAULT,
+    BOOTSTRAP_VARIABLE,
+    NamedAddress,
+    choose_cluster,
+)
+from sharegroup.client.settings.profiles import (
+    BOOTSTRAP_PROPERTY,
+    PROFILE_VARIABLE,
+    named_profile,
+    profile_names,
+)
 from sharegroup.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -61,13 +63,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 BROKER_LIST_PROPERTY = "metadata.broker.list"
 """What librdkafka also calls `BOOTSTRAP_PROPERTY`."""
 OTHER_BOOTSTRAP = re.compile(r"(?i)(^|[._-])bootstrap[._-]servers$")
 """Names of bootstrap servers in the files of other programs."""
 PROPERTY_OPTION = "--command-property"
-NOT_NAMED = "the default"
 BOOTSTRAP_OPTION, CONFIG_OPTION, PROFILE_OPTION = (
     "--bootstrap-server",
     "--command-config",
@@ -103,6 +103,15 @@ WHAT_TO_DO: Mapping[type[KafkaError], str] = {
 }
 """The next step to suggest for each error that a user can correct."""
 
+
+def complete_profiles(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the profiles whose names begin with ``incomplete``; none if the file is unusable."""
+    try:
+        return [name for name in profile_names() if name.startswith(incomplete)]
+    except InvalidConfig:
+        return []  # A shell cannot show an error while it completes a word.
+
+
 profile_option = click.option(
     PROFILE_OPTION,
     "profile",
@@ -126,16 +135,46 @@ def _refuse_other_files(properties: Mapping[str, str]) -> None:
             )
 
 
-def _check_address(address: str, origin: str) -> None:
-    """Raise click.UsageError that names the option or variable of a wrong address."""
-    try:
-        addresses_of(address)
-    except InvalidConfig as error:
-        raise click.UsageError(f"{origin}: {error}") from error
-
-
 def _warn(text: str) -> None:
     click.echo(f"Warning: {printable(text)}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCluster:
+    """What the options of a command line name: addresses, and properties with their origins."""
+
+    addresses: tuple[NamedAddress, ...]
+    properties: Mapping[str, str] = field(repr=False)
+    """They may contain passwords, so repr hides them."""
+    origins: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, bootstrap_servers: str | None, command_config: Path | None, profile: str | None
+    ) -> Self:
+        """Read the file of ``--command-config`` and the profile of ``--profile``."""
+        properties = dict(read_properties(command_config)) if command_config else {}
+        in_file = properties.pop(BOOTSTRAP_PROPERTY, properties.pop(BROKER_LIST_PROPERTY, None))
+        if not (bootstrap_servers or in_file):
+            _refuse_other_files(properties)
+        of_profile: dict[str, str] = {}
+        origins: tuple[str, ...] = ()
+        if profile is not None:
+            try:
+                chosen = named_profile(profile, PROFILE_OPTION)
+            except InvalidConfig as error:
+                raise click.UsageError(str(error)) from error
+            of_profile, origins = dict(chosen.properties), (str(chosen),)
+        in_profile = of_profile.pop(BOOTSTRAP_PROPERTY, None)
+        return cls(
+            (
+                NamedAddress(bootstrap_servers, BOOTSTRAP_OPTION),
+                NamedAddress(in_file, CONFIG_OPTION),
+                NamedAddress(in_profile, *origins or (PROFILE_OPTION,)),
+            ),
+            {**of_profile, **properties},
+            (*origins, CONFIG_OPTION) if command_config else origins,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,37 +203,22 @@ class Access:
         """Create the access from the options of a command line, the environment and a profile.
 
         The address is that of the first of these that has one: ``--bootstrap-server``,
-        ``--command-config``, ``--profile``, ``SHAREGROUP_BOOTSTRAP``, ``SHAREGROUP_PROFILE``, the
-        default profile.  The last two apply as a whole or not at all (`profiles`).
+        ``--command-config``, ``--profile``, and then those of `choose_cluster`.
         """
-        properties = dict(read_properties(command_config)) if command_config else {}
-        in_file = properties.pop(BOOTSTRAP_PROPERTY, properties.pop(BROKER_LIST_PROPERTY, None))
-        if not (bootstrap_servers or in_file):
-            _refuse_other_files(properties)
-        variable = os.environ.get(BOOTSTRAP_VARIABLE)
-        chosen: Profile | None = None
-        if profile is not None:
-            chosen = named_profile(profile, PROFILE_OPTION)
-        elif not (bootstrap_servers or in_file or variable):
-            chosen = implied_profile()
-        of_profile = dict(chosen.properties) if chosen is not None else {}
-        candidates = (
-            (bootstrap_servers, BOOTSTRAP_OPTION),
-            (in_file, CONFIG_OPTION),
-            (of_profile.pop(BOOTSTRAP_PROPERTY, None), str(chosen)),
-            (variable, BOOTSTRAP_VARIABLE),
-            (BOOTSTRAP_DEFAULT, NOT_NAMED),
-        )
-        address, origin = next((text, name) for text, name in candidates if text)
-        _check_address(address, origin)
-        origins = ([str(chosen)] if chosen else []) + ([CONFIG_OPTION] if command_config else [])
+        named = NamedCluster.of(bootstrap_servers, command_config, profile)
+        try:
+            choice = choose_cluster(named.addresses, may_imply=profile is None)
+        except InvalidConfig as error:
+            raise click.UsageError(str(error)) from error
+        choice.log("sharegroup")
+        origins = (str(choice.profile),) if choice.profile else ()
         return cls(
-            address,
+            choice.bootstrap_servers,
             timeout_ms,
-            {**of_profile, **properties},
-            origin,
-            " and ".join(origins) or CONFIG_OPTION,
-            frozenset() if profile is not None else frozenset(of_profile.keys() - properties),
+            {**choice.properties, **named.properties},
+            choice.origin,
+            " and ".join((*origins, *named.origins)) or CONFIG_OPTION,
+            frozenset(choice.properties.keys() - named.properties),
         )
 
     def with_properties(self, overrides: Mapping[str, str]) -> Self:
@@ -223,11 +247,6 @@ class Access:
         if self.address_origin == BOOTSTRAP_OPTION:
             return self.bootstrap_servers
         return f"{self.bootstrap_servers} ({self.address_origin})"
-
-    @property
-    def is_address_named(self) -> bool:
-        """Whether an option, a variable or a profile named the address."""
-        return self.address_origin != NOT_NAMED
 
     def client_options(
         self, kind: type[ClientConfig] = ClientConfig, *, warn: Callable[[str], None] = _warn

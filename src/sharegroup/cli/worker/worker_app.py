@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from sharegroup.cli.common.client_properties import client_options
-from sharegroup.cli.common.cluster_access import Access, profile_option
+from sharegroup.cli.common.cluster_access import CONFIG_OPTION, Access, NamedCluster, profile_option
 from sharegroup.cli.common.options import Verb, gathered
 from sharegroup.cli.common.output import complain
 from sharegroup.client.settings.client_config import ClientConfig
@@ -30,16 +30,13 @@ HERE = Path(__file__).name
 HINT = "APP"
 DEFAULT_TIMEOUT_MS = 60_000
 
-APP_DEFAULT = "127.0.0.1:9092"
-"""The address of an application that names none; it says nothing about which cluster to use."""
-
 BOOTSTRAP = click.option(
     "--bootstrap-server",
     "--bootstrap",
     "bootstrap_servers",
     metavar="HOST:PORT,...",
-    help="Brokers to connect to first.  [default: those of the application; if it names none, as "
-    "for the other commands]",
+    help="Brokers to connect to first.  [default: SHAREGROUP_BOOTSTRAP, or those of the "
+    "application, or as for the other commands]",
 )
 COMMAND_CONFIG = click.option(
     "--command-config",
@@ -61,22 +58,17 @@ class Overrides:
     profile: str | None = None
 
     def apply_to(self, app: App) -> None:
-        """Set them in the application.
-
-        Variables and the default profile count only if the application names no address: it must
-        not process the records of another cluster because of a setting that is meant for other
-        commands.
-        """
-        is_chosen = bool(self.bootstrap_servers or self.command_config or self.profile)
-        if not is_chosen and app.bootstrap_servers != APP_DEFAULT:
-            return
-        access = Access.of(
-            self.bootstrap_servers, self.command_config, DEFAULT_TIMEOUT_MS, self.profile
-        )
-        if access.is_address_named:
-            app.bootstrap_servers = access.bootstrap_servers
+        """Set in the application what the options name; the rest is its own choice of a cluster."""
+        named = NamedCluster.of(self.bootstrap_servers, self.command_config, self.profile)
+        for address in named.addresses:
+            if address.bootstrap_servers:
+                app.talk_to(address.bootstrap_servers, address.origin)
+                break
         app.client_options |= client_options(
-            access.properties, ClientConfig, warn=complain, origin=access.properties_origin
+            named.properties,
+            ClientConfig,
+            warn=complain,
+            origin=" and ".join(named.origins) or CONFIG_OPTION,
         )
 
 
@@ -98,12 +90,12 @@ def app_options(verb: Verb) -> Verb:
 
 def access_of(app: App) -> Access:
     """Return the access of the application's cluster, for error messages."""
-    servers = app.bootstrap_servers
+    choice = app.cluster
     return Access(
-        servers if isinstance(servers, str) else ",".join(servers),
+        choice.bootstrap_servers,
         int(app.client_options.get("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)),
         {},
-        f"App {app.name!r} or the command line",
+        choice.origin,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,9 @@ _CREDENTIALS = {"username": "sasl_plain_username", "password": "sasl_plain_passw
 _FILE_URL = "file://"
 
 
+PROTECTION = ("ssl.", "sasl.", "security.")
+
+
 @dataclass(frozen=True, slots=True)
 class TokenFile:
     """Reads the bearer token from a file at each login; another program keeps the file current."""
@@ -93,6 +96,32 @@ def client_options(properties: Mapping[str, str], kind: type[ClientConfig]) -> d
         elif name not in STORE_TYPES:
             options[_keyword(name)] = _value(name, text, types[_keyword(name)])
     return options
+
+
+def shared_options(
+    properties: Mapping[str, str],
+    kind: type[ClientConfig],
+    *,
+    warn: Callable[[str], None],
+    origin: str,
+) -> dict[str, Any]:
+    """Convert properties that other tools share, so some may be unknown here: `warn` gets those.
+
+    ``origin`` is what named the properties, for messages.  Raises InvalidConfig for an unknown
+    property of the connection's protection and for an invalid value.
+    """
+    known_properties: dict[str, str] = {}
+    for name, text in properties.items():
+        if knows_property(name, kind):
+            known_properties[name] = text
+        elif name.startswith(PROTECTION):
+            raise InvalidConfig(f"{origin}: {name} is not supported by this client; remove it")
+        else:
+            warn(f"{origin}: {name} is ignored")
+    try:
+        return client_options(known_properties, kind)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{origin}: {error}") from error
 
 
 def nearest(name: str, kind: type[ClientConfig], prefix: str = "") -> str:

@@ -192,7 +192,10 @@ class Program:
 
     def _warn_starting(self, why: str) -> None:
         log.warning(
-            "event=starting app=%s bootstrap=%s reason=%r", self._app.name, self._where, why
+            "event=starting app=%s bootstrap=%r reason=%r",
+            self._app.name,
+            self._app.cluster.where,
+            why,
         )
 
     async def _work(self) -> int:
@@ -295,11 +298,6 @@ class Program:
         while os.getppid() == self._around.watcher:  # noqa: ASYNC110  There is no event for it.
             await asyncio.sleep(PARENT_SECONDS)
         self._wishes.stop()
-
-    @property
-    def _where(self) -> str:
-        servers = self._app.bootstrap_servers
-        return servers if isinstance(servers, str) else ",".join(servers)
 
     def _ready_line(self) -> str:
         facts = self._facts

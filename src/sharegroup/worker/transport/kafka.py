@@ -8,6 +8,7 @@ handlers, and its locks are renewed automatically.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 from collections.abc import Awaitable, Sequence
@@ -26,6 +27,7 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.settings.client_config import ClientConfig, config_from
+from sharegroup.client.settings.kafka_properties import shared_options
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
@@ -225,10 +227,18 @@ class KafkaOutbox:
 
 def client_options(app: Application) -> dict[str, Any]:
     """Return the options that all clients of the application have in common."""
+    choice = app.cluster
+    of_profile = shared_options(
+        choice.properties,
+        ClientConfig,
+        warn=functools.partial(log.warning, "event=property.ignored reason=%r"),
+        origin=choice.origin,
+    )
     return {
-        "bootstrap_servers": app.bootstrap_servers,
         "client_id": app.name,
+        **of_profile,
         **app.client_options,
+        "bootstrap_servers": choice.bootstrap_servers,
     }
 
 
@@ -239,6 +249,7 @@ def open_admin(app: Application) -> AdminClient:
 
 def kafka_parts(app: Application) -> WorkerParts:
     """Return the parts of a worker that runs on a real cluster."""
+    app.cluster.log(app.name)
     options = client_options(app)
     producer = Producer(
         **options,

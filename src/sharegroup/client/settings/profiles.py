@@ -1,4 +1,4 @@
-"""Profiles: named clusters in one configuration file, so that commands need no address.
+"""Profiles: named clusters in one configuration file, so that commands and Apps need no address.
 
 The file is ``~/.config/sharegroup/config.toml`` (`$XDG_CONFIG_HOME` is respected), or the file
 that ``SHAREGROUP_CONFIG`` names. A profile has client properties, as ``--command-config`` has::
@@ -12,7 +12,7 @@ that ``SHAREGROUP_CONFIG`` names. A profile has client properties, as ``--comman
     bootstrap.servers = "kafka-1:9093,kafka-2:9093"
     security.protocol = "SASL_SSL"
 
-A profile that ``--profile`` names applies always. One that ``SHAREGROUP_PROFILE`` or the file's
+A profile that ``--profile`` names always applies. One that ``SHAREGROUP_PROFILE`` or the file's
 ``default`` names applies only if nothing else says which cluster to use: its passwords must not be
 sent to an address that was given for another cluster.
 """
@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import click
+from sharegroup.errors import InvalidConfig
 
-BOOTSTRAP_VARIABLE = "SHAREGROUP_BOOTSTRAP"
 CONFIG_VARIABLE = "SHAREGROUP_CONFIG"
 PROFILE_VARIABLE = "SHAREGROUP_PROFILE"
 BOOTSTRAP_PROPERTY = "bootstrap.servers"
@@ -59,21 +58,21 @@ def config_path() -> Path:
 
 
 def named_profile(name: str, origin: str) -> Profile:
-    """Return the profile of this name; click.UsageError if there is none.
+    """Return the profile of this name; InvalidConfig if there is none.
 
     ``origin`` is the option or variable that names it, for the error.
     """
     path = config_path()
     document = _read(path)
     if document is None:
-        raise click.UsageError(
+        raise InvalidConfig(
             f"{origin} {name!r}: the configuration file {path} does not exist; create it with a "
             f"table [{TABLE}.{name}] that contains {BOOTSTRAP_PROPERTY}"
         )
     profiles = _table(document, TABLE, path)
     if name not in profiles:
         known = ", ".join(sorted(profiles)) or "none"
-        raise click.UsageError(f"{origin} {name!r} is not in {path}; its profiles: {known}")
+        raise InvalidConfig(f"{origin} {name!r} is not in {path}; its profiles: {known}")
     return Profile(name, path, dict(_properties(_table(profiles, name, path), path)))
 
 
@@ -86,24 +85,20 @@ def implied_profile() -> Profile | None:
     document = _read(path)
     if document is None:
         if os.environ.get(CONFIG_VARIABLE):
-            raise click.UsageError(f"{CONFIG_VARIABLE}: the file {path} does not exist")
+            raise InvalidConfig(f"{CONFIG_VARIABLE}: the file {path} does not exist")
         return None
     default = document.get(DEFAULT)
     if default is None:
         return None
     if not isinstance(default, str):
-        raise click.UsageError(f"{path}: {DEFAULT} = {default!r}; expected the name of a profile")
+        raise InvalidConfig(f"{path}: {DEFAULT} = {default!r}; expected the name of a profile")
     return named_profile(default, DEFAULT)
 
 
-def complete_profiles(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the profiles whose names begin with ``incomplete``; none if the file is unusable."""
-    try:
-        path = config_path()
-        names = _table(_read(path) or {}, TABLE, path)
-    except click.ClickException:
-        return []  # A shell cannot show an error while it completes a word.
-    return sorted(name for name in names if name.startswith(incomplete))
+def profile_names() -> list[str]:
+    """Return the names of the profiles in the configuration file; none without a file."""
+    path = config_path()
+    return sorted(_table(_read(path) or {}, TABLE, path))
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:
@@ -113,17 +108,17 @@ def _read(path: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise click.UsageError(f"the configuration file {path}: {error.strerror}") from error
+        raise InvalidConfig(f"the configuration file {path}: {error.strerror}") from error
     try:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{path} is not a TOML file: {error}") from error
+        raise InvalidConfig(f"{path} is not a TOML file: {error}") from error
 
 
 def _table(document: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
     table = document.get(name, {})
     if not isinstance(table, Mapping):
-        raise click.UsageError(f"{path}: {name} = {table!r}; expected a table")
+        raise InvalidConfig(f"{path}: {name} = {table!r}; expected a table")
     return table
 
 
@@ -142,4 +137,4 @@ def _properties(
         else:
             # The value is not shown: it may be a password.
             kind = type(value).__name__
-            raise click.UsageError(f"{path}: {name} is a {kind}; expected a text or a number")
+            raise InvalidConfig(f"{path}: {name} is a {kind}; expected a text or a number")
