@@ -38,11 +38,16 @@ OTHERS = {"partitions", "lifespan", "grace", "delay", "handler", "topics"}
 SECONDS_MAX = 60.0
 
 
-@pytest.mark.parametrize("code", OURS, ids=["celery", "consumer"])
-def test_examples_run(code: str) -> None:
+HANDLERS = {"celery": ["bill"], "one group": ["send_mail", "make_thumbnail"], "consumer": ["bill"]}
+
+
+@pytest.mark.parametrize(
+    ("code", "handlers"), [*zip(OURS, HANDLERS.values(), strict=True)], ids=HANDLERS
+)
+def test_examples_run(code: str, handlers: list[str]) -> None:
     names: dict[str, Any] = {"__name__": __name__}
     exec(compile(code, "docs/migrating.md", "exec"), names)
-    assert [route.shape.name for route in names["app"].route_list] == ["bill"]
+    assert [route.shape.name for route in names["app"].route_list] == handlers
 
 
 def test_documented_options_exist() -> None:

@@ -52,7 +52,11 @@ def test_printed_keys_agree_with_the_document(project: Path, run: Run) -> None:
             printed.rows
         )
         assert printed.rows
-    assert run("worker plan orders:app").out == "There are no differences.\n"
+    assert run("worker plan orders:app").out == (
+        "There are no differences.\n"
+        "orders-service needs 10 topics (1 of the application, 8 for retries, 1 for dead letters) "
+        "and 2 groups (1 share group, 1 retry scheduler).\n"
+    )
     assert run("worker plan orders:app --json").rows == []
 
 

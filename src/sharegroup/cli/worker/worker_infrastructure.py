@@ -18,6 +18,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.worker.app import App
 from sharegroup.worker.infrastructure import Applied, Change, ChangeKind, apply, plan
 from sharegroup.worker.infrastructure.rights import RequiredAcl, required_acls
+from sharegroup.worker.infrastructure.wanted import totals
 from sharegroup.worker.transport.kafka import open_admin
 
 T = TypeVar("T")
@@ -102,14 +103,16 @@ def plan_(
     A starting worker creates what is missing.  apply corrects drift, and apply --prune deletes
     surplus.  refused needs a decision, because partitions cannot be removed.  warning is a topic
     with fewer replicas, or a smaller min.insync.replicas, than the cluster allows.  unknown is not
-    visible to this user.
+    visible to this user.  The last line has the numbers of topics and groups that APP needs.
     """
     if acls:
         rows = [_acl_row(acl) for acl in required_acls(app.route_list)]
         print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS, spare=SPARE), as_json=as_json)
         return
     changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
-    print_listing(_listing(changes), as_json=as_json)
+    print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
+    if not as_json:
+        click.echo(f"{app.name} needs {totals(app.route_list, app.topic_list)}.")
 
 
 @click.command("apply")

@@ -6,6 +6,7 @@ A topic that exists already therefore counts as created.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,8 @@ from sharegroup.worker.infrastructure.wanted import wanted
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
 
+
+log = logging.getLogger(__name__)
 
 SETTABLE = (ChangeKind.MISSING, ChangeKind.DRIFT)
 
@@ -130,6 +133,14 @@ async def prepare(
             raise error
         else:
             _tell(app, "infrastructure.drift", change, error)
+    if made:
+        # One line: an application of ten groups creates a hundred topics.
+        log.info(
+            "event=infrastructure.prepared app=%s topics_created=%d settings_made=%d",
+            app.name,
+            sum(change.topic is not None for change in made),
+            sum(change.is_setting for change in made),
+        )
     if only_sends:
         _tell_unknown(app, unseen)
     elif unseen:

@@ -78,6 +78,49 @@ class RequiredInfrastructure:
     groups: tuple[RequiredGroup, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The numbers of topics and groups that an application needs; a topic counts once."""
+
+    topics: int
+    retry_topics: int
+    dead_letter_topics: int
+    share_groups: int
+    retry_schedulers: int
+    """Consumer groups that move records through the retry topics: one for each group that retries.
+
+    Handlers of one group share its retry topics, its dead-letter topic and its scheduler.
+    """
+
+    def __str__(self) -> str:
+        others = self.topics - self.retry_topics - self.dead_letter_topics
+        groups = self.share_groups + self.retry_schedulers
+        return (
+            f"{_counted(self.topics, 'topic')} ({others} of the application, {self.retry_topics} "
+            f"for retries, {self.dead_letter_topics} for dead letters) and "
+            f"{_counted(groups, 'group')} ({_counted(self.share_groups, 'share group')}, "
+            f"{_counted(self.retry_schedulers, 'retry scheduler')})"
+        )
+
+
+def totals(routes: Iterable[Route], declared: Iterable[TopicDeclaration] = ()) -> Totals:
+    """Count the topics and groups that these routes and declarations need."""
+    routes = tuple(routes)
+    retries = {topic.name for route in routes for topic in retry_topics(route)}
+    letters = {topic.name for route in routes for topic in dead_letter_topics(route)} - retries
+    return Totals(
+        topics=len(wanted(routes, declared).topics),
+        retry_topics=len(retries),
+        dead_letter_topics=len(letters),
+        share_groups=len({route.group for route in routes}),
+        retry_schedulers=len({route.group for route in routes if route.retry is not None}),
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def wanted(
     routes: Iterable[Route],
     declared: Iterable[TopicDeclaration] = (),

@@ -112,7 +112,7 @@ class Scheduler:
                 records_max, bytes_max = self._moving.limits.ahead_records, AHEAD_BYTES
             shelf = Shelf(committed, records_max=records_max, bytes_max=bytes_max)
             self._begin(TierMover(self._moving, partition, shelf))
-        log.info("event=tiers_owned group=%s partitions=%d", self._moving.group, len(partitions))
+        log.debug("event=tiers_owned group=%s partitions=%d", self._moving.group, len(partitions))
 
     async def revoked(self, partitions: Iterable[TierPartition]) -> None:
         """Stop the movers after their pending writes; the next owner reads the other records."""

@@ -42,6 +42,7 @@ LEVELS: Mapping[str, int] = {
     "record.put_aside": logging.DEBUG,
     "record.postponed": logging.DEBUG,
     "record.due": logging.DEBUG,
+    "infrastructure.created": logging.DEBUG,
     "record.failed": logging.WARNING,
     "record.rejected": logging.WARNING,
     "record.dead_lettered": logging.WARNING,
@@ -64,6 +65,14 @@ GIVEN = "SHAREGROUP_WORKER_LOG"
 """The environment variable that passes the arguments of `configure` to handler processes."""
 TALKATIVE = ("aiokafka", "watchfiles")
 """Libraries that log at level INFO what is only useful for debugging."""
+DETAILED = (
+    "sharegroup.client.consume.classic_member",
+    "sharegroup.client.consume.offset_lookup",
+)
+"""Our loggers that write a line for each retry scheduler or retry topic; at ``debug`` only.
+
+A worker of ten groups would start with two hundred such lines.
+"""
 SELDOM_SECONDS = 60.0
 SAID_MAX = 100
 
@@ -108,7 +117,7 @@ def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
     handler.addFilter(about_the_record)
     handler.addFilter(Seldom())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name in TALKATIVE:
+    for name in (*TALKATIVE, *DETAILED):
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
 
 
