@@ -21,7 +21,7 @@ FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
-	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons dependency-range \
+	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons dependency-range times \
 	clean
 
 help: ## Show this list.
@@ -40,16 +40,16 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## Run the main job on real data and check that the counts add up.
 	@$(BIN)/python -m examples.flights
 
-unit: setup ## Run the pure tests: no broker, socket, process or waiting (2 minutes).
+unit: setup ## Run the pure tests: no broker, socket, process or waiting.
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit
 
-fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (3 minutes).
+fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker.
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
-test: setup ## Run the test suite in four processes, without what takes long (10 minutes).
+test: setup ## Run the test suite in four processes, without what takes long.
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 4 --dist loadfile --ignore=tests/test_tidy.py -m "not slow"
 
-test-slow: setup ## Run the tests that `make test` leaves out because each takes long (15 minutes).
+test-slow: setup ## Run the tests that `make test` leaves out because each takes long.
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile -m slow
 
 check: setup ## Lint, formatting, types, layers, tidiness.
@@ -181,6 +181,9 @@ pythons: setup ## Test the wheel on every Python from 3.11 on that is here: READ
 
 dependency-range: setup ## Test the oldest and the newest versions of all dependencies (needs uv; 10 minutes).
 	@$(BIN)/python -m tests.packaging.dependency_range $(ARGS)
+
+times: setup ## Measure check, unit, fast, test and test-slow, and write the times into CONTRIBUTING.md; TARGETS="check unit".
+	@$(BIN)/python -m tests.support.times $(TARGETS)
 
 clean: ## Remove what the other commands made.
 	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
