@@ -44,7 +44,7 @@ def draw(delays: Sequence[Delays], weeks: Sequence[Week], path: Path) -> None:
 def _draw_carriers(figure: Figure, axes: Axes, delays: Sequence[Delays]) -> None:
     """Draw a row for each carrier, the one with the most departures on top, a column per hour."""
     # Imported here because it is an optional dependency.
-    import matplotlib
+    import matplotlib as mpl
 
     carriers = by_departures(delays)
     hours = hours_of(delays)
@@ -53,7 +53,7 @@ def _draw_carriers(figure: Figure, axes: Axes, delays: Sequence[Delays]) -> None
     image = axes.imshow(
         [[float("nan") if mean is None else round(mean) for mean in row] for row in fields],
         aspect="auto",
-        cmap=matplotlib.colormaps["YlOrRd"].with_extremes(under=EARLY),
+        cmap=mpl.colormaps["YlOrRd"].with_extremes(under=EARLY),
         vmin=0,
         vmax=MINUTES_MAX,
     )
