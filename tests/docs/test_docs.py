@@ -26,6 +26,7 @@ KAFKAS = "named and defined by Kafka's admin API or producer"
 RESET = "a target of a reset of offsets, as in Kafka's tools, or a part of its plan"
 ERROR = "an error; its name says what is wrong"
 PLAIN = {
+    "ConsumerHealth": "health, of a consumer",
     **dict.fromkeys(
         (
             *("AlterConfig", "ClusterDescription", "CommittedOffset", "ConfigEntry"),

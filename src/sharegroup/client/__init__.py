@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         CloseReport as CloseReport,
         CommitFailedError as CommitFailedError,
         ConsumerGroupMetadata as ConsumerGroupMetadata,
+        ConsumerHealth as ConsumerHealth,
         Flow as Flow,
         IllegalStateError as IllegalStateError,
         LogTruncation as LogTruncation,
@@ -167,8 +168,9 @@ if not TYPE_CHECKING:
             "client.produce.transaction": "Transaction",
             "client.records": """
                 AcknowledgementResult CloseReport CommitFailedError ConsumerGroupMetadata
-                Flow IllegalStateError LogTruncation NoOffsetForPartition OffsetAndMetadata
-                RebalanceListener RecordMetadata TopicPartition WakeupError records_by_partition
+                ConsumerHealth Flow IllegalStateError LogTruncation NoOffsetForPartition
+                OffsetAndMetadata RebalanceListener RecordMetadata TopicPartition WakeupError
+                records_by_partition
             """,
             "client.settings.option_values": """
                 AcknowledgementMode Compression DnsLookup GroupProtocol IsolationLevel

@@ -231,7 +231,7 @@ class Flow:
     requested: int
     """The number of records that the fetches under way ask for."""
     is_joined: bool
-    """Whether the consumer is a member of its group, as of the last heartbeat."""
+    """Whether the consumer is a member of its group, as far as the coordinator answers."""
     is_paused: bool
     """Whether the consumer fetches no more records, as in a worker that is about to stop."""
     renews_locks: bool
@@ -239,6 +239,25 @@ class Flow:
 
     It stops when the broker or the group does not allow renewals.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHealth:
+    """What a health check needs to know of a share consumer: membership and brokers."""
+
+    is_joined: bool
+    """Whether it is a member of its group, as far as the coordinator answers."""
+    is_connected: bool
+    """Whether a connection to any broker is open."""
+    lost_brokers: Mapping[str, str]
+    """The error of each broker that could not be reached at the last attempt, by its address."""
+    failure: KafkaError | None = None
+    """The error because of which it can never poll again; None if there is none."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it can receive records; one broker of several may be lost."""
+        return self.is_joined and self.is_connected and self.failure is None
 
 
 @dataclass(frozen=True, slots=True)

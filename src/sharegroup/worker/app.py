@@ -61,7 +61,9 @@ from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
+    from sharegroup.worker.parts import WorkerParts
     from sharegroup.worker.running.worker import StopReport, Worker
+    from sharegroup.worker.telemetry.state import AppHealth
     from sharegroup.worker.testing.app_test import AppTest
 
 Sent = TypeVar("Sent")
@@ -160,6 +162,9 @@ class App:
         self._startup: list[Callable[..., Any]] = []
         self._shutdown: list[Callable[..., Any]] = []
         self._worker: Worker | None = None
+        self._parts: WorkerParts | None = None
+        """The connections to the cluster, while the application runs or sends."""
+        self._is_client = False
         self._stopping: asyncio.Task[StopReport] | None = None
         self._resources = AsyncExitStack()
 
@@ -399,7 +404,6 @@ class App:
         from sharegroup.worker.infrastructure.rights import check_rights
         from sharegroup.worker.running.worker import Worker
         from sharegroup.worker.telemetry.logs import watch
-        from sharegroup.worker.transport.kafka import kafka_parts
 
         if self._worker is not None:
             raise RuntimeError(f"App {self.name!r} is already running")
@@ -409,8 +413,7 @@ class App:
             self.talk_to(bootstrap_servers)
         watch(self)
         async with AsyncExitStack() as resources:
-            parts = kafka_parts(self)
-            resources.push_async_callback(parts.close)
+            parts = await resources.enter_async_context(self._connected_parts(is_client=False))
             if self.prepare and parts.admin is not None:
                 await prepare(self, parts.admin)
             if parts.admin is not None:
@@ -439,6 +442,41 @@ class App:
             worker.hurry()
         # A caller that is cancelled must not close the producer under handlers that still run.
         return await asyncio.shield(self._stopping)
+
+    def health(self) -> AppHealth:
+        """Return the health of the application in this process, for health checks of a server.
+
+        Groups and brokers that are lost show within seconds; nothing is sent to find out.
+        """
+        # Imported here, so that declaring handlers does not import what only a program needs.
+        from sharegroup.worker.telemetry.state import SENDING, AppHealth, Phase
+
+        if self._parts is None:
+            return AppHealth(Phase.STOPPED)
+        is_connected, lost = self._parts.reachability()
+        if self._worker is None:
+            phase: str = SENDING if self._is_client else Phase.STARTING
+            return AppHealth(phase, (), is_connected, dict(lost))
+        state = self._worker.state
+        absent = tuple(group.group for group in state.groups if not group.joined)
+        return AppHealth(state.phase, absent, is_connected, dict(lost))
+
+    @asynccontextmanager
+    async def _connected_parts(self, *, is_client: bool) -> AsyncIterator[WorkerParts]:
+        """The parts on the chosen cluster; says while they exist that no broker can be reached."""
+        # Imported here, so that declaring handlers does not import the client.
+        from sharegroup.worker.telemetry.reachability import reporting_unreachable
+        from sharegroup.worker.transport.kafka import kafka_parts
+
+        parts = kafka_parts(self)
+        self._parts, self._is_client = parts, is_client
+        where = self.cluster.where
+        try:
+            async with reporting_unreachable(self.name, where, parts.reachability, parts.clock):
+                yield parts
+        finally:
+            self._parts = None
+            await parts.close()
 
     async def _stop(self, worker: Worker, grace_seconds: float) -> StopReport:
         try:
@@ -471,24 +509,20 @@ class App:
         # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.telemetry.logs import watch
-        from sharegroup.worker.transport.kafka import kafka_parts
 
         if bootstrap_servers is not None:
             self.talk_to(bootstrap_servers)
         watch(self)
-        parts = kafka_parts(self)
-        try:
-            async with self.connected(parts.outbox, parts.clock):
-                if self.prepare and parts.admin is not None:
-                    # Without it a broker may create the topic with settings that differ from those
-                    # declared.  It runs at the first send, not here: a process that sends only
-                    # occasionally must be able to start while no broker is available.
-                    self.outlet.prepare = functools.partial(
-                        prepare, self, parts.admin, only_sends=True
-                    )
-                yield self
-        finally:
-            await parts.close()
+        async with (
+            self._connected_parts(is_client=True) as parts,
+            self.connected(parts.outbox, parts.clock),
+        ):
+            if self.prepare and parts.admin is not None:
+                # Without it a broker may create the topic with settings that differ from those
+                # declared.  It runs at the first send, not here: a process that sends only
+                # occasionally must be able to start while no broker is available.
+                self.outlet.prepare = functools.partial(prepare, self, parts.admin, only_sends=True)
+            yield self
 
     def test(
         self,

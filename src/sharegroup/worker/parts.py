@@ -10,6 +10,7 @@ from sharegroup.worker.ports import Outbox, RecordSource, WorkerClock
 
 if TYPE_CHECKING:
     from sharegroup.client import AdminClient
+    from sharegroup.client.net.cluster import Reachability
     from sharegroup.worker.retrying.tier_log import TierLog
 
 
@@ -60,5 +61,7 @@ class WorkerParts(NamedTuple):
     """None if there is no cluster to prepare or to query."""
     group_limits: Callable[[str], Awaitable[ShareGroupLimits]]
     """Queries the limits of a group, at the start and regularly; raises KafkaError if it fails."""
+    reachability: Callable[[], Reachability]
+    """Returns which brokers the clients of this process reach."""
     close: Callable[[], Awaitable[None]]
     """Closes the parts; called last."""

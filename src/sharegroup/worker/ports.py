@@ -62,7 +62,7 @@ class RecordSource(Protocol):
 
     @property
     def is_joined(self) -> bool:
-        """Whether this member has joined the group."""
+        """Whether this is a member of the group, as far as the coordinator answers."""
 
     @property
     def renews(self) -> bool:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
@@ -37,6 +37,7 @@ from sharegroup.client.net.connections import (
     Connect,
     ConnectionPurpose as ConnectionPurpose,
     Connections,
+    Reachability as Reachability,
 )
 from sharegroup.client.net.refusals import refused, topic_refusal
 from sharegroup.client.records import TopicPartition
@@ -135,6 +136,8 @@ class Cluster:
         self.any_connection = connections.any_connection
         self.doubt = connections.doubt
         self.is_doubtful = connections.is_doubtful
+        self.is_connected_to = connections.is_connected_to
+        self.reachability = connections.reachability
         self.finish = connections.finish
         self.close = connections.close
         self._topics: dict[str, Topic] = {}
@@ -455,6 +458,18 @@ class Cluster:
     ) -> None:
         """Forget a coordinator that moved or is unreachable."""
         self._coordinators.pop((kind, key), None)
+
+
+class ClusterClient(Protocol):
+    """A client that has a `Cluster`."""
+
+    @property
+    def _cluster(self) -> Cluster: ...
+
+
+def reachability_of(client: ClusterClient) -> Reachability:
+    """Return which brokers a client reached at its last attempts; nothing is sent."""
+    return client._cluster.reachability()
 
 
 def _exists(described: MetadataResponseTopic) -> bool:

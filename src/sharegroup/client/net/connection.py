@@ -653,7 +653,11 @@ async def open_connection(
         connection.close()
         kind = TlsHandshakeFailed if _is_refused_handshake(error) else NetworkException
         # The error of a handshake that was cut in the middle has no text.
-        why = str(error) or f"{type(error).__name__}{connection.hint()}"
+        if isinstance(error, ConnectionRefusedError):
+            # The event loops have texts of their own, and asyncio's does not say "refused".
+            why = "connection refused"
+        else:
+            why = str(error) or f"{type(error).__name__}{connection.hint()}"
         why += _certificate_hint(error)
         raise kind(f"broker {connection.peer}: {why}") from error
     # Also after a cancellation: nobody else can close the connection, because it is not returned.

@@ -16,9 +16,9 @@ import logging
 import random
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharegroup.backoff import Backoff, Pause
 from sharegroup.client.metrics.client_metrics import ConnectionMetrics, RequestMetrics, node_group
@@ -67,6 +67,22 @@ class ConnectionPurpose(Enum):
     If one of them has died, it tries for 15 s and longer."""
 
 
+class Doubt(NamedTuple):
+    """Why a broker may not answer, and since when."""
+
+    since: float
+    reason: str
+
+
+class Reachability(NamedTuple):
+    """Which brokers a client reaches, as of its last attempts."""
+
+    is_connected: bool
+    """Whether a connection is open to any broker."""
+    lost: Mapping[str, str]
+    """The error of each broker that could not be reached or did not answer, by its address."""
+
+
 class Connections:
     """The connections of one client, by address and purpose, and what it knows of the addresses."""
 
@@ -96,9 +112,8 @@ class Connections:
         self._asks: dict[tuple[str, Address], int] = {}
         """When a broker was last asked a question that any broker can answer: its number in the
         order of such requests, by the name of the question."""
-        self._doubtful: dict[Address, float] = {}
-        """Brokers that could not be reached, or did not answer in time, at the last attempt, and
-        when that was."""
+        self._doubtful: dict[Address, Doubt] = {}
+        """Brokers that could not be reached, or did not answer in time, at the last attempt."""
         self._is_resolved = False
         """Whether the names of the bootstrap servers were replaced by canonical ones."""
         self._warned = False
@@ -165,8 +180,8 @@ class Connections:
         address, connection = await self._any_connection(type(request).__name__)
         try:
             response = await connection.request(request)
-        except NoAnswer:
-            self._doubtful[address] = self._monotonic()
+        except NoAnswer as error:
+            self._doubtful[address] = Doubt(self._monotonic(), str(error))
             raise
         self._doubtful.pop(address, None)
         return response
@@ -183,8 +198,8 @@ class Connections:
         """
         last_asked = self._asks.get((in_turn, address), 0) if in_turn is not None else 0
         is_open = self._is_open(address, ConnectionPurpose.CONTROL)
-        doubted_at = self._doubtful.get(address)
-        is_avoided = doubted_at is not None and self._monotonic() - doubted_at < DOUBT_SECONDS
+        doubt = self._doubtful.get(address)
+        is_avoided = doubt is not None and self._monotonic() - doubt.since < DOUBT_SECONDS
         return is_avoided, last_asked, not is_open
 
     def doubt(self, node_id: int) -> None:
@@ -194,12 +209,31 @@ class Connections:
         """
         address = self.nodes.get(node_id)
         if address is not None:
-            self._doubtful[address] = self._monotonic()
+            self._doubtful[address] = Doubt(self._monotonic(), "no answer in time")
 
     def is_doubtful(self, node_id: int) -> bool:
         """Whether a broker could not be reached, or did not answer, at the last attempt."""
         address = self.nodes.get(node_id)
         return address in self._doubtful and not self._is_open(address, ConnectionPurpose.RECORDS)
+
+    def is_connected_to(self, node_id: int) -> bool:
+        """Whether the connection for short requests to this node is open."""
+        address = self.nodes.get(node_id)
+        return address is not None and self._is_open(address, ConnectionPurpose.CONTROL)
+
+    def reachability(self) -> Reachability:
+        """Return which brokers this client reached at the last attempts; nothing is sent."""
+        # A bootstrap server counts only while it is all that is known: it may be another name of a
+        # node, and is not tried again while nodes answer.
+        addresses = self.nodes.values() or self._bootstrap
+        return Reachability(
+            any(connection.is_open for connection in self._by_purpose.values()),
+            {
+                f"{address[0]}:{address[1]}": self._doubtful[address].reason
+                for address in addresses
+                if address in self._doubtful
+            },
+        )
 
     async def _connect(self, address: Address, purpose: ConnectionPurpose) -> Connection:
         key = (address, purpose)
@@ -253,7 +287,7 @@ class Connections:
                 log.info('event=connection.failed error="%s"', error)
             pause.failed()
             if error.retriable:
-                self._doubtful[address] = self._monotonic()
+                self._doubtful[address] = Doubt(self._monotonic(), str(error))
             # Any other error, for example of a login, shows that this address was reached.
             if origin and type(error) in CONNECTION_ERRORS:
                 unreached = type(error)(f"{error}{origin}")

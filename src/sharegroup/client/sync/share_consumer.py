@@ -209,6 +209,7 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         with LOOP_THREAD.lock:
             return self._client.flow
 
+    health = plain(share_consumer.ShareConsumer.health)
     start = blocking(share_consumer.ShareConsumer.start)
     register_metric_for_subscription = plain(telemetry.register_metric_for_subscription)
     unregister_metric_from_subscription = plain(telemetry.unregister_metric_from_subscription)

@@ -94,6 +94,10 @@ class Phase(StrEnum):
     """A part of the worker ended with an error; no more records are handled."""
 
 
+SENDING = "sending"
+"""The phase of an application inside `App.client`, which has no worker."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerGroupState:
     """The state of one share group in this process."""
@@ -136,6 +140,41 @@ class WorkerState:
     def is_alive(self) -> bool:
         """False if the worker has failed and the process must be restarted."""
         return self.phase is not Phase.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class AppHealth:
+    """What a health check needs to know of an application in this process (`App.health`)."""
+
+    phase: str
+    """That of the worker; ``sending`` inside `App.client`, ``stopped`` outside of both."""
+    absent_groups: tuple[str, ...] = ()
+    """Groups of which this process is no member now, as far as their coordinators answer."""
+    is_connected: bool = False
+    """Whether a connection to any broker is open."""
+    lost_brokers: Mapping[str, str] = field(default_factory=dict)
+    """The error of each broker that could not be reached at the last attempt, by its address."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the application does its work; one broker of several may be lost.
+
+        A worker takes records of all its groups.  A sender may be without a connection until its
+        first record.
+        """
+        if self.phase == SENDING:
+            return self.is_connected or not self.lost_brokers
+        return self.phase == Phase.RUNNING and self.is_connected and not self.absent_groups
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The health as values for JSON."""
+        return {
+            "healthy": self.is_healthy,
+            "phase": self.phase,
+            "absent_groups": list(self.absent_groups),
+            "lost_brokers": dict(self.lost_brokers),
+        }
 
 
 class Observed(Protocol):

@@ -26,6 +26,7 @@ from sharegroup.client import (
     ShareConsumer,
     WakeupError,
 )
+from sharegroup.client.net.cluster import Reachability, reachability_of
 from sharegroup.client.settings.client_config import ClientConfig, config_from
 from sharegroup.client.settings.kafka_properties import shared_options
 from sharegroup.client.share.consumer.flow_control import FlowControl
@@ -121,6 +122,12 @@ class KafkaSource:
     def is_joined(self) -> bool:
         """Whether this member has joined the group."""
         return self._control.is_joined
+
+    @property
+    def reachability(self) -> Reachability:
+        """Which brokers its consumer reaches."""
+        health = self._consumer.health()
+        return Reachability(health.is_connected, health.lost_brokers)
 
     @property
     def renews(self) -> bool:
@@ -260,8 +267,19 @@ def kafka_parts(app: Application) -> WorkerParts:
     admin = open_admin(app)
     config = config_from(ClientConfig, options)
 
+    sources: list[KafkaSource] = []
+
     def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
-        return KafkaSource(group, topic, in_flight_bytes, **options)
+        sources.append(KafkaSource(group, topic, in_flight_bytes, **options))
+        return sources[-1]
+
+    def reachability() -> Reachability:
+        every = [
+            *(reachability_of(client) for client in (producer, admin)),
+            *(source.reachability for source in sources),
+        ]
+        lost = {address: error for part in every for address, error in part.lost.items()}
+        return Reachability(any(part.is_connected for part in every), lost)
 
     def open_tier_log(group: str) -> KafkaTierLog:
         # Imported here, because only a group that retries needs a plain consumer.
@@ -285,6 +303,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         open_tier_log=open_tier_log,
         admin=admin,
         group_limits=group_limits,
+        reachability=reachability,
         close=close,
     )
 

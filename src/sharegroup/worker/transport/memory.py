@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import Unpack
 
+from sharegroup.client.net.cluster import Reachability
 from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
@@ -40,6 +41,7 @@ class MemoryProcess:
             open_tier_log=self._open_tier_log,
             admin=None,
             group_limits=self._group_limits,
+            reachability=lambda: Reachability(is_connected=True, lost={}),
             close=self._close,
         )
 

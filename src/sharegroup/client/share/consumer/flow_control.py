@@ -39,8 +39,8 @@ class FlowControl:
 
     @property
     def is_joined(self) -> bool:
-        """Whether this member has joined the group."""
-        return self._member.group.membership.epoch > 0
+        """Whether this is a member of the group, as far as the coordinator answers."""
+        return self._member.group.is_joined
 
     @property
     def renews(self) -> bool:

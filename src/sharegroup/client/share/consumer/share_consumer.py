@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, Unpack
 from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
     CloseReport,
+    ConsumerHealth,
     Flow,
     IllegalStateError,
     TopicPartition,
@@ -151,6 +152,10 @@ class ShareConsumer:
     def flow(self) -> Flow:
         """The numbers of records that are requested, waiting and in flight, at this moment."""
         return self._member.flow()
+
+    def health(self) -> ConsumerHealth:
+        """Return the health at this moment: the membership, and brokers that are lost."""
+        return self._member.group.health()
 
     metrics = telemetry.metrics
     client_instance_id = telemetry.client_instance_id

@@ -196,7 +196,7 @@ class ShareMember:
             waiting=self.inbox.waiting,
             waiting_bytes=round(self.inbox.waiting_bytes),
             requested=sum(node.asked_records for node in self._nodes.values()),
-            is_joined=self.group.membership.epoch > 0,
+            is_joined=self.group.is_joined,
             is_paused=self.group.membership.quiet,
             renews_locks=self.renews,
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sharegroup.client.metrics.client_metrics import ShareConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.records import ConsumerHealth
 from sharegroup.client.share.member.assigned_partitions import AssignedPartitions
 from sharegroup.client.share.member.idleness import Idleness
 from sharegroup.client.share.member.membership import BeforeJoin, Heartbeats, Membership
@@ -34,6 +35,7 @@ class GroupMember:
         metrics: ShareConsumerMetrics | None = None,
         before_join: BeforeJoin | None = None,
     ) -> None:
+        self._cluster = cluster
         self.membership = membership
         self.heartbeats = Heartbeats(
             cluster, self.membership, changed=changed, metrics=metrics, before_join=before_join
@@ -46,6 +48,16 @@ class GroupMember:
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start the background tasks, which join the group."""
         return [tasks.create_task(self.heartbeats.run()), tasks.create_task(self.idleness.run())]
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether this is a member of its group, as far as the coordinator answers."""
+        return self.heartbeats.is_confirmed
+
+    def health(self) -> ConsumerHealth:
+        """Return what a health check needs to know."""
+        is_connected, lost = self._cluster.reachability()
+        return ConsumerHealth(self.is_joined, is_connected, dict(lost), self.heartbeats.failure)
 
     def fetch_ended(
         self,

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 INTERVAL_MS_DEFAULT = 5_000
+UNCONFIRMED_INTERVALS = 3
+"""Number of heartbeat intervals without an answer after which a membership is not confirmed."""
 SILENCE_SECONDS = 5.0
 """Time without an answer after which that is logged once; a restart or a move takes less."""
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 10, 60_000
@@ -260,6 +262,21 @@ class Heartbeats:
         """An error to report to the application once."""
         self.last_error: KafkaError | None = None
         """The error of the last heartbeat; None if it succeeded."""
+        self._confirmed_at = 0.0
+        """When the coordinator last answered a heartbeat without an error."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the coordinator knows the member: it answers, and its connection is open."""
+        membership = self._membership
+        if membership.epoch == JOIN_EPOCH or self.last_error is not None:
+            return False
+        coordinator = self._cluster.known_coordinator(membership.group_id)
+        if coordinator is None or not self._cluster.is_connected_to(coordinator):
+            return False
+        # A broker that hangs keeps its connections open.
+        silent_ms = (time.monotonic() - self._confirmed_at) * 1000
+        return silent_ms < UNCONFIRMED_INTERVALS * membership.interval_ms
 
     def wake(self) -> None:
         """Send a heartbeat now, after the subscription changed or to join again after leaving."""
@@ -365,7 +382,9 @@ class Heartbeats:
         reaction = membership.answered(request, response)
         code, message = int(response.error_code), response.error_message
         self.last_error = None
-        if code != NONE:
+        if code == NONE:
+            self._confirmed_at = time.monotonic()
+        else:
             refusal = self._refusal(code, message)
             self.last_error = refusal
             if reaction in (Reaction.REPORT, Reaction.FAIL):

@@ -1,0 +1,131 @@
+"""What applications and consumers know of lost brokers and of a lost membership."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+
+from sharegroup.client import ShareConsumer
+from sharegroup.testing import broker
+from sharegroup.worker import App
+from tests.support.kafka_peer import free_ports
+from tests.support.limits import HANGING_SECONDS
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(HANGING_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def shop(bootstrap: str) -> App:
+    app = App("shop", bootstrap_servers=bootstrap)
+
+    @app.share_group("billing", topics="orders")
+    async def bill(order: dict[str, int]) -> None: ...
+
+    return app
+
+
+def test_consumer_knows_at_once_that_its_broker_has_stopped_and_that_it_is_back() -> None:
+    async def run() -> None:
+        async with broker() as there:
+            await there.create_topic("orders")
+            async with ShareConsumer(
+                "orders", bootstrap_servers=there.bootstrap_servers, group_id="g"
+            ) as consumer:
+                await until(lambda: consumer.health().is_healthy)
+                assert (consumer.flow.is_joined, consumer.health().lost_brokers) == (True, {})
+                await there.stop()
+                stopped_at = time.monotonic()
+                await until(lambda: not consumer.flow.is_joined)
+                # Not by the next heartbeat, whose interval is 5 s.
+                assert time.monotonic() - stopped_at < 1.0
+                await until(lambda: consumer.health().lost_brokers)
+                health = consumer.health()
+                assert (health.is_healthy, health.is_connected) == (False, False)
+                assert health.failure is None
+                (error,) = health.lost_brokers.values()
+                assert list(health.lost_brokers) == [there.bootstrap_servers]
+                assert "refused" in error.lower()
+                await there.start()
+                await until(lambda: consumer.health().is_healthy)
+
+    asyncio.run(run())
+
+
+def test_application_is_healthy_while_its_members_and_its_broker_are_there() -> None:
+    async def run() -> None:
+        async with broker() as there:
+            app = shop(there.bootstrap_servers)
+            assert (app.health().phase, app.health().is_healthy) == ("stopped", False)
+            async with app:
+                await until(lambda: app.health().is_healthy)
+                await there.stop()
+                await until(lambda: app.health().lost_brokers)
+                await until(lambda: app.health().absent_groups)
+                facts = app.health().facts
+                assert (facts["healthy"], facts["phase"]) == (False, "running")
+                assert facts["absent_groups"] == ["billing"]
+                assert there.bootstrap_servers in json.dumps(facts["lost_brokers"])
+                await there.start()
+                await until(lambda: app.health().is_healthy)
+            assert app.health().phase == "stopped"
+
+    asyncio.run(run())
+
+
+def test_sender_is_healthy_until_its_first_record_meets_no_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (port,) = free_ports(1)
+    app = shop(f"127.0.0.1:{port}")
+    (bill,) = app.handlers
+    caplog.set_level(logging.WARNING)
+
+    async def run() -> None:
+        async with app.client():
+            assert (app.health().phase, app.health().is_healthy) == ("sending", True)
+            sending = asyncio.ensure_future(bill.send({"id": 1}))
+            try:
+                await _until_reported(caplog, port)
+            finally:
+                sending.cancel()
+            assert not app.health().is_healthy
+
+    asyncio.run(run())
+
+
+def test_worker_without_a_broker_names_the_refused_address_within_two_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (port,) = free_ports(1)
+    app = shop(f"127.0.0.1:{port}")
+    caplog.set_level(logging.WARNING)
+
+    async def run() -> None:
+        starting = asyncio.ensure_future(app.start())
+        try:
+            await _until_reported(caplog, port)
+            assert (app.health().phase, app.health().is_healthy) == ("starting", False)
+        finally:
+            starting.cancel()
+            await asyncio.wait((starting,))
+
+    asyncio.run(run())
+
+
+async def _until_reported(caplog: pytest.LogCaptureFixture, port: int) -> None:
+    def line() -> str | None:
+        lines = (text for text in caplog.messages if text.startswith("event=cluster.unreachable"))
+        return next(lines, None)
+
+    await until(line)
+    text = line() or ""
+    assert f"bootstrap=\"127.0.0.1:{port} (App 'shop')\"" in text
+    assert "refused" in text.lower()
