@@ -376,6 +376,27 @@ def test_a_checkpoint_of_many_logs_lets_others_have_their_turns() -> None:
     run(main())
 
 
+def test_log_tells_a_new_directory_from_clean_and_unclean_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    path = str(tmp_path / "data")
+
+    async def main() -> None:
+        for _ in range(2):
+            directory = LogDirectory.open(path, wall_ms=lambda: NOW_MS)
+            directory.begin()
+            await directory.close()
+        (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
+        await LogDirectory.open(path, wall_ms=lambda: NOW_MS).close()
+
+    run(main())
+    opened = [text for text in caplog.messages if "data_directory_opened" in text]
+    assert [text.rpartition(" ")[2] for text in opened] == [
+        *("state=new", "state=clean", "state=unclean")
+    ]
+
+
 def test_real_files_hold_a_log_through_a_clean_stop(tmp_path: Path) -> None:
     async def main() -> None:
         path = str(tmp_path / "data with a blank")

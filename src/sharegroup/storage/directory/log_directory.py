@@ -227,7 +227,8 @@ class LogDirectory:
             # A killed broker may have left names of files and folders only in the system's memory.
             # This broker relies on them, so they must be durable.
             files.sync_directory(path)
-        log.info("event=data_directory_opened path=%s clean=%s", path, directory.was_clean)
+        state = "new" if is_new else "clean" if directory.was_clean else "unclean"
+        log.info("event=data_directory_opened path=%s state=%s", path, state)
         return directory
 
     def begin(self) -> None:
