@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from sharegroup.testing import run_broker
 from tests.integration.cli.piping import PATIENT, Piped, at, reading, sharegroup
 from tests.support.confluent_calls import end_offset
 from tests.support.limits import HANGING_SECONDS
@@ -197,3 +199,26 @@ def test_pipe_is_read_by_the_event_loop(bootstrap: str) -> None:
     with os.fdopen(ours) as pipe:
         assert reading(pipe, *at(bootstrap, "produce pipe")).code == 0
     assert [row["value"] for row in everything(bootstrap, "pipe")] == ["a", "b"]
+
+
+def test_full_disk_is_said_within_the_timeout_and_counted() -> None:
+    """A queue's operator sees it in the command, in the broker's log and in a metric."""
+    with run_broker() as broker:
+        broker.create_topic("orders")
+        broker.disk.fill_up()
+        began = time.monotonic()
+        done = sharegroup(
+            *("produce", "orders", "--timeout", "500"),
+            *("--producer-property", "enable.idempotence=false"),
+            *("--bootstrap-server", broker.bootstrap_servers),
+            stdin=b"one\n",
+        )
+        assert time.monotonic() - began < HANGING_SECONDS
+        assert done.code == 1
+        assert "accepts no appends: a write failed: [Errno 28] No space left on device" in done.err
+        assert broker.running.directory.fenced_count == 1
+        broker.disk.make_room()
+        words = ("produce", "orders", "--timeout", "20000")
+        again = sharegroup(*words, "--bootstrap-server", broker.bootstrap_servers, stdin=b"two\n")
+        assert again.code == 0, again.err
+        assert broker.running.directory.fenced_count == 0

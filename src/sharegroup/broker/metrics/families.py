@@ -466,6 +466,10 @@ PROCESS: tuple[Family, ...] = (
         "1 if the data directory was deleted, moved or replaced; the broker confirms no more "
         "writes.",
     ),
+    FENCED_LOGS := Family(
+        "sharegroup_fenced_logs", MetricType.GAUGE, "logs",
+        "Logs that refuse appends because the disk is full or fails, until a probe succeeds.",
+    ),
     OPEN_FILES := Family(
         "sharegroup_open_files", MetricType.GAUGE, "files", "Open files of the logs and journals.",
     ),

@@ -443,6 +443,7 @@ class Metrics:
         yield names.CPU, (), times.user + times.system
         yield names.SET_ASIDE_BYTES, (), self._directory.set_aside_bytes
         yield names.DIRECTORY_LOST, (), int(bool(self._directory.lost))
+        yield names.FENCED_LOGS, (), self._directory.fenced_count
         opened = self._directory.opened
         yield names.DESCRIPTORS, (), open_count()
         yield names.DESCRIPTORS_MAX, (), limit()

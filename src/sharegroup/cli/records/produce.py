@@ -178,6 +178,8 @@ async def _produce(
     producer = Producer(
         **{
             "max_block_ms": access.timeout_ms,
+            # A record that no broker takes, for example because its disk is full, fails as early.
+            "delivery_timeout_ms": access.timeout_ms,
             **access.client_options(ProducerConfig),
             **options["producer_options"],
         }

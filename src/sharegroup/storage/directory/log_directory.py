@@ -412,6 +412,11 @@ class LogDirectory:
         """Take a checkpoint of these logs now."""
         await self._checkpoints.take_of(logs)
 
+    @property
+    def fenced_count(self) -> int:
+        """The number of logs that refuse appends because their disk failed."""
+        return sum(opened.is_fenced for opened in self._logs.values())
+
     def _lose_logs(self, folders: frozenset[str]) -> None:
         """Fence the logs whose folders are lost."""
         for opened in self._logs.values():

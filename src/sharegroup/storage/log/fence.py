@@ -20,6 +20,10 @@ from sharegroup.storage.parts import StorageParts
 
 log = logging.getLogger(__name__)
 
+WHAT_TO_DO = (
+    "free space on the disk, or mend it: the log takes records again by itself, when a probe has "
+    "written and synced its folder (event=log_healed)"
+)
 PROBE_BYTES = 65_536
 _PROBE_FILE = "probe"
 
@@ -67,7 +71,7 @@ class Fence:
     def put_up(self, reason: str) -> None:
         """Fence the log because the disk failed."""
         if self._reason is None:
-            log.warning("event=log_fenced %s reason=%r", self._name, reason)
+            log.warning("event=log_fenced %s reason=%r action=%r", self._name, reason, WHAT_TO_DO)
         self._reason = reason
         self._failures += 1
         self._probe_at = self._next_probe()
