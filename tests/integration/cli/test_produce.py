@@ -209,7 +209,7 @@ def test_full_disk_is_said_within_the_timeout_and_counted() -> None:
         began = time.monotonic()
         done = sharegroup(
             *("produce", "orders", "--timeout", "500"),
-            *("--producer-property", "enable.idempotence=false"),
+            *("--command-property", "enable.idempotence=false"),
             *("--bootstrap-server", broker.bootstrap_servers),
             stdin=b"one\n",
         )
