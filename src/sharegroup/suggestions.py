@@ -16,8 +16,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("ordres", ["orders", "payments"])
     "; did you mean 'orders'?"
-    >>> did_you_mean("x", ["orders"])
-    ''
+    >>> did_you_mean("x", ["orders"]), did_you_mean("orders", ["orders"])
+    ('', '')
     """
     # Imported here because a command line without a mistake does not need it.
     from difflib import get_close_matches
@@ -25,6 +25,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     candidates = list(dict.fromkeys(known))
     if len(candidates) > NAMES_MAX:
         candidates = [other for other in candidates if other[:1] == name[:1]][:NAMES_MAX]
+    if name in candidates:
+        return ""  # It is not mistyped: something else is wrong with it.
     folded = {other.lower(): other for other in reversed(candidates)}
     matches = get_close_matches(name.lower(), folded, n=SUGGESTIONS_MAX)
     if not matches:

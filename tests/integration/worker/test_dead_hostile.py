@@ -142,7 +142,7 @@ def test_letters_that_cannot_be_sent_are_listed_in_a_table(
     printed = run(f"redrive {dead} --confirm {group}.retry")
     assert printed.code == 1
     assert [line.split() for line in printed.out.splitlines()] == [
-        ["sent", "1", "records", "back", "to", f"{group}.retry"],
+        ["sent", "1", "record", "back", "to", f"{group}.retry"],
         ["could", "not", "send", "2,", "which", "are", "kept:"],
         ["TARGET", "LETTERS", "AT"],
         ["a/b.retry", "1", "0:1"],

@@ -29,7 +29,7 @@ def test_every_error_is_found_by_its_name() -> None:
 
 
 def test_other_spellings_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected one of: .*INVALID_TOPIC_EXCEPTION"):
+    with pytest.raises(ValueError, match=r"did you mean .*INVALID_TOPIC_EXCEPTION"):
         error_named("InvalidTopic")
 
 
