@@ -30,8 +30,10 @@ from tests.packaging.environments import (
 )
 from tests.packaging.readme_worker import run_readme_worker
 
-SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+SUPPORTED = ("3.11", "3.12", "3.13")
 """The Pythons of the classifiers in pyproject.toml."""
+NEWEST = "3.14"
+"""It comes from Debian.  No classifier yet: three tests of TLS sessions fail with its OpenSSL."""
 
 
 @click.command()
@@ -42,10 +44,9 @@ def main(wanted: tuple[str, ...], *, require_all: bool, no_tests: bool) -> None:
     """Test the wheel on every Python of this machine."""
     folders = usual_folders(os.environ)
     found = interpreters(folders)
-    newest = SUPPORTED[-1]
-    if newest in (wanted or SUPPORTED) and newest not in found:
-        click.echo(f"{newest}  from Debian: {why_not() or 'in build/debian'}")
-        made = debian_python(newest)
+    if NEWEST in (wanted or (NEWEST,)) and NEWEST not in found:
+        click.echo(f"{NEWEST}  from Debian: {why_not() or 'in build/debian'}")
+        made = debian_python(NEWEST)
         found = interpreters([*folders, *([made] if made else [])])
     missing = [minor for minor in wanted or SUPPORTED if minor not in found]
     for minor in missing:
