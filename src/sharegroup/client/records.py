@@ -243,7 +243,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHealth:
-    """What a health check needs to know of a share consumer: membership and brokers."""
+    """What a health check needs to know of a consumer: membership and brokers."""
 
     is_joined: bool
     """Whether it is a member of its group, as far as the coordinator answers."""

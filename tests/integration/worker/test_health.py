@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sharegroup.client import ShareConsumer
+from sharegroup.client import Consumer, ShareConsumer
 from sharegroup.testing import broker
 from sharegroup.worker import App
 from tests.support.kafka_peer import free_ports
@@ -55,6 +55,53 @@ def test_consumer_knows_at_once_that_its_broker_has_stopped_and_that_it_is_back(
                 assert "refused" in error.lower()
                 await there.start()
                 await until(lambda: consumer.health().is_healthy)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_member_of_a_consumer_group_knows_that_its_broker_has_stopped(protocol: str) -> None:
+    async def run() -> None:
+        async with broker() as there:
+            await there.create_topic("orders")
+            async with Consumer(
+                "orders",
+                bootstrap_servers=there.bootstrap_servers,
+                group_id="g",
+                group_protocol=protocol,
+            ) as consumer:
+                assert not consumer.health().is_healthy
+
+                async def poll_until(condition: Callable[[], object]) -> None:
+                    async with asyncio.timeout(HANGING_SECONDS):
+                        while not condition():
+                            await consumer.poll(timeout=0.05)
+
+                await poll_until(lambda: consumer.health().is_healthy)
+                await there.stop()
+                stopped_at = time.monotonic()
+                await until(lambda: not consumer.health().is_joined)
+                assert time.monotonic() - stopped_at < 1.0
+                await until(lambda: consumer.health().lost_brokers)
+                assert not consumer.health().is_healthy
+                await there.start()
+                await poll_until(lambda: consumer.health().is_healthy)
+
+    asyncio.run(run())
+
+
+def test_consumer_without_a_group_is_healthy_while_it_runs_and_a_broker_answers() -> None:
+    async def run() -> None:
+        async with broker() as there:
+            await there.create_topic("orders")
+            consumer = Consumer(bootstrap_servers=there.bootstrap_servers)
+            consumer.assign([("orders", 0)])
+            assert not consumer.health().is_healthy
+            async with consumer:
+                await until(lambda: consumer.health().is_healthy)
+                await there.stop()
+                await until(lambda: consumer.health().lost_brokers)
+                assert not consumer.health().is_healthy
 
     asyncio.run(run())
 

@@ -75,6 +75,11 @@ class ClassicMember:
         self.failure: KafkaError | None = None
         """The error that ended the membership; None while `run` goes on."""
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether this is a member of its group, as far as the coordinator answers."""
+        return self.contact.is_member(self._parts.config.heartbeat_interval_ms)
+
     def topics_changed(self) -> None:
         """Join again if the subscription or, at the leader, the topics of the group changed."""
         self._wake.set()

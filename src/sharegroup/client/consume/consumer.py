@@ -34,6 +34,7 @@ from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, all_listed
 from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
     ConsumerGroupMetadata,
+    ConsumerHealth,
     IllegalStateError,
     OffsetAndMetadata,
     Offsets,
@@ -136,6 +137,14 @@ class Consumer:
         """The error of the last request to the group coordinator, which is retried; or None."""
         member = self._tasks.member
         return None if member is None else member.contact.error
+
+    def health(self) -> ConsumerHealth:
+        """Return the health at this moment: the membership, and brokers that are lost.
+
+        A consumer that reads partitions by `assign` has no membership; it counts as joined while
+        it runs.
+        """
+        return self._tasks.health()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This member's identity, for the offsets that a transactional producer commits."""

@@ -81,6 +81,11 @@ class ConsumerProtocolMember:
         self.failure: KafkaError | None = None
         """The error that ended the membership; None while `run` goes on."""
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether this is a member of its group, as far as the coordinator answers."""
+        return self.contact.is_member(self._interval_ms)
+
     def topics_changed(self) -> None:
         """Send the subscription if it has changed."""
         self._wake.set()

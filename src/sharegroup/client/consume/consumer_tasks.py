@@ -22,7 +22,7 @@ from sharegroup.client.consume.topic_watch import TopicSubscription, TopicWatch
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.telemetry import Telemetry
-from sharegroup.client.records import OffsetAndMetadata, TopicPartition
+from sharegroup.client.records import ConsumerHealth, OffsetAndMetadata, TopicPartition
 from sharegroup.client.settings.option_values import GroupProtocol
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.client.share.member.membership import new_member_id
@@ -115,6 +115,14 @@ class ConsumerTasks:
     def is_running(self) -> bool:
         """Whether the background tasks were started and have not ended."""
         return self._runner is not None and not self._runner.done()
+
+    def health(self) -> ConsumerHealth:
+        """Return what a health check needs to know; nothing is sent."""
+        is_joined, failure = self.is_running, None
+        if self.subscription and self.member is not None:
+            is_joined, failure = self.member.is_joined, self.member.failure
+        is_connected, lost = self.cluster.reachability()
+        return ConsumerHealth(is_joined, is_connected, dict(lost), failure)
 
     def raise_failure(self) -> None:
         """Raise the error that ended the background tasks, if one did; it is a mistake of ours."""

@@ -15,14 +15,13 @@ from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import refused
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
+from sharegroup.client.share.member.membership import SILENCE_SECONDS, is_answering
 from sharegroup.errors import NONE, KafkaError, MemberIdRequired, NoAnswer
 
 log = logging.getLogger(__name__)
 
 IN_VAIN_MAX = 3
 """Number of times in a row that a member joins again at once; after that it pauses before."""
-SILENCE_SECONDS = 5.0
-"""Time without an answer after which that is logged once; a restart or a move takes less."""
 NO_GENERATION = -1
 
 
@@ -106,7 +105,15 @@ class CoordinatorContact:
     Otherwise a wrong address would look like a topic without records.
     """
 
-    __slots__ = ("_cluster", "_group_id", "_identity", "_is_told", "_since", "error")
+    __slots__ = (
+        "_answered_at",
+        "_cluster",
+        "_group_id",
+        "_identity",
+        "_is_told",
+        "_since",
+        "error",
+    )
 
     def __init__(self, parts: MemberParts) -> None:
         self._cluster = parts.cluster
@@ -116,6 +123,13 @@ class CoordinatorContact:
         self._is_told = False
         self.error: KafkaError | None = None
         """The error of the last request; None if it was answered."""
+        self._answered_at = 0.0
+
+    def is_member(self, interval_ms: int) -> bool:
+        """Whether this is a member, as far as the coordinator answers its heartbeats."""
+        if self._identity.epoch <= 0 or self.error is not None:
+            return False
+        return is_answering(self._cluster, self._group_id, self._answered_at, interval_ms)
 
     async def ask(
         self,
@@ -148,6 +162,7 @@ class CoordinatorContact:
             raise refusal
         self.error = self._since = None
         self._is_told = False
+        self._answered_at = time.monotonic()
         return response
 
     def failed(self, error: KafkaError) -> None:

@@ -186,6 +186,7 @@ class Consumer(BlockingClient[consumer.Consumer]):
         """The error of the last request to the group coordinator, which is retried; or None."""
         return self._client.coordinator_error
 
+    health = plain(consumer.Consumer.health)
     group_metadata = plain(consumer.Consumer.group_metadata)
     positions = plain(consumer.Consumer.positions)
     start = blocking(consumer.Consumer.start)

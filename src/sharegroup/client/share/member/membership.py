@@ -228,6 +228,18 @@ class Membership:
         self._told = None
 
 
+def is_answering(cluster: Cluster, group_id: str, answered_at: float, interval_ms: int) -> bool:
+    """Whether the group's coordinator is connected and has answered within three intervals.
+
+    ``answered_at`` is a time of `time.monotonic`; ``interval_ms`` that of the heartbeats.
+    """
+    coordinator = cluster.known_coordinator(group_id)
+    if coordinator is None or not cluster.is_connected_to(coordinator):
+        return False
+    # A broker that hangs keeps its connections open.
+    return (time.monotonic() - answered_at) * 1000 < UNCONFIRMED_INTERVALS * interval_ms
+
+
 BeforeJoin = Callable[[tuple[str, ...]], Awaitable[None]]
 """Prepares the group for a subscription before a heartbeat carries it; may raise KafkaError."""
 
@@ -271,12 +283,9 @@ class Heartbeats:
         membership = self._membership
         if membership.epoch == JOIN_EPOCH or self.last_error is not None:
             return False
-        coordinator = self._cluster.known_coordinator(membership.group_id)
-        if coordinator is None or not self._cluster.is_connected_to(coordinator):
-            return False
-        # A broker that hangs keeps its connections open.
-        silent_ms = (time.monotonic() - self._confirmed_at) * 1000
-        return silent_ms < UNCONFIRMED_INTERVALS * membership.interval_ms
+        return is_answering(
+            self._cluster, membership.group_id, self._confirmed_at, membership.interval_ms
+        )
 
     def wake(self) -> None:
         """Send a heartbeat now, after the subscription changed or to join again after leaving."""
