@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,60 @@ def test_documented_record_attributes_and_events_exist() -> None:
 def test_name_of_another_library_is_refused_by_the_code_and_on_the_page(word: str) -> None:
     assert word in ELSEWHERE
     assert word in PAGE or word.replace("_", ".") in PAGE or "priorit" in word
+
+
+def test_groups_become_one_and_keep_their_positions(tmp_path: Path) -> None:
+    """Two groups have handled all records but one each: the group that follows gets these two."""
+    (merging,) = re.findall(r"```sh\n(for group.*?)```", PAGE, re.DOTALL)
+    (declared,) = [code for code in OURS if "make_thumbnail" in code]
+    topics, seen = ("mail", "thumbnails"), list[str]()
+    (tmp_path / "orders.py").write_text(declared)
+
+    async def work(app: App, count: int) -> None:
+        done = asyncio.Event()
+        app.on("record.succeeded", lambda _: done.set() if len(seen) == count else None)
+        async with asyncio.timeout(SECONDS_MAX), app:
+            await done.wait()
+
+    async def fill(bootstrap: str, *values: str) -> None:
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            for topic in topics:
+                for value in values:
+                    await producer.send_and_wait(topic, f"{topic} {value}".encode(), partition=0)
+
+    def declare(app: App, groups: dict[str, str]) -> None:
+        for topic, group in groups.items():
+
+            @app.share_group(group, topics=topic, name=topic)
+            async def note(text: str) -> None:
+                seen.append(text)
+
+    with run_broker() as broker:
+        bootstrap = broker.bootstrap_servers
+        old, new = App("tasks", bootstrap_servers=bootstrap), App("t", bootstrap_servers=bootstrap)
+        declare(old, {topic: topic for topic in topics})
+        declare(new, dict.fromkeys(topics, "tasks"))
+        asyncio.run(fill(bootstrap, "1", "2"))
+        asyncio.run(work(old, 4))
+        asyncio.run(fill(bootstrap, "3"))
+        seen.clear()
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        ended = subprocess.run(
+            ["bash", "-euc", merging],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path, "SHAREGROUP_BOOTSTRAP": bootstrap},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout
+        assert re.search(
+            r"^surplus +topic +thumbnails\.retry\.6h .* deleted$", ended.stdout, re.MULTILINE
+        )
+        asyncio.run(work(new, 2))
+    assert sorted(seen) == ["mail 3", "thumbnails 3"]
 
 
 def test_position_of_a_consumer_group_is_migrated(

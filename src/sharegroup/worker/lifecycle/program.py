@@ -191,6 +191,9 @@ class Program:
         self._say(self._ready_line())
 
     def _warn_starting(self, why: str) -> None:
+        health = self._app.health()
+        if health.lost_brokers and not health.is_connected:
+            return  # `event=cluster.unreachable` says so, with the error.
         log.warning(
             "event=starting app=%s bootstrap=%r reason=%r",
             self._app.name,
