@@ -128,8 +128,6 @@ def test_groups_become_one_and_keep_their_positions(tmp_path: Path) -> None:
         assert ended.returncode == 0, ended.stdout
         deleted = r"^surplus +topic +thumbnails\.retry\.6h .* deleted$"
         assert re.search(deleted, ended.stdout, re.MULTILINE), ended.stdout
-            r"^surplus +topic +thumbnails\.retry\.6h .* deleted$", ended.stdout, re.MULTILINE
-        )
         asyncio.run(work(new, 2))
     assert sorted(seen) == ["mail 3", "thumbnails 3"]
 
