@@ -41,7 +41,7 @@ demo: setup ## Run the main job on real data and check that the counts add up.
 	@$(BIN)/python -m examples.flights
 
 unit: setup ## Run the pure tests: no broker, socket, process or waiting.
-	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/unit
 
 fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker.
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
