@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.cli.groups.runs.live_runs import base_url
+from sharegroup.cli.groups.inspect_group import base_url
 from sharegroup.cli.main import main
 from sharegroup.worker.lifecycle.pid_files import worker_of
 from tests.support.limits import HANGING_SECONDS

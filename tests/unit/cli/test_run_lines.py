@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.cli.groups.runs.live_runs import base_url
-from sharegroup.cli.groups.runs.run_lines import (
-    MARKS,
-    ShownRun,
-    ShownSharePartition,
-    cells,
-    drawing,
-    run_table,
-)
+from sharegroup.cli.groups.inspect_group import base_url
+from sharegroup.cli.groups.run_lines import MARKS, drawing, run_table
+from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition, cells
 
 
 def shown(

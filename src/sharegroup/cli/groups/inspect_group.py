@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from functools import partial
+from urllib.parse import urlsplit
 
 import click
 
@@ -27,12 +28,10 @@ from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import Listing
 from sharegroup.cli.common.tables import leaves_out, wrapped
 from sharegroup.cli.groups.group_rows import explained
-from sharegroup.cli.groups.runs.live_runs import base_url, live_runs
-from sharegroup.cli.groups.runs.run_lines import (
+from sharegroup.cli.groups.run_lines import (
     RUNS_MAX,
     SPARE,
     WHAT_A_RUN_IS,
-    ShownSharePartition,
     drawing,
     run_table,
 )
@@ -41,6 +40,9 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.json_documents import CONNECTIONS
+from sharegroup.share_runs.live_runs import LiveRunsError, live_runs
+from sharegroup.share_runs.share_runs import ShownSharePartition
 
 MAX_RUNS_MAX = 1_000_000
 LINES_BESIDE = 10
@@ -127,10 +129,32 @@ def command(
     show(access, form, question)
 
 
+def base_url(text: str) -> str:
+    """Return the URL of a metrics port without path; raise UsageError for another text.
+
+    The URL of the metrics, which ends with ``/metrics``, is accepted too.
+    """
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        path = parts.path.rstrip("/").removesuffix("/metrics")
+        is_port = parts.scheme in CONNECTIONS and bool(parts.hostname) and parts.port != 0
+        if is_port and not path and not parts.query:
+            return f"{parts.scheme}://{parts.netloc}"
+    except ValueError:
+        pass  # An address or a port that cannot be one.
+    raise click.BadParameter(
+        f"{text!r}: expected the URL of the broker's metrics port, such as http://127.0.0.1:9464",
+        param_hint="--metrics",
+    )
+
+
 async def _live(
     url: str, access: Access, group: str, place: Place, runs_max: int, _: AdminClient
 ) -> Listing:
-    shown = await live_runs(url, group, *place, runs_max=runs_max, timeout_ms=access.timeout_ms)
+    try:
+        shown = await live_runs(url, group, *place, runs_max=runs_max, timeout_ms=access.timeout_ms)
+    except LiveRunsError as error:
+        raise click.ClickException(str(error)) from error
     empty = (
         f"Group {group!r} has no such share partition in the memory of {url}, because no member "
         "fetches from it; without --metrics its durable state is shown."
@@ -142,7 +166,7 @@ async def _durable(
     access: Access, group: str, place: Place, runs_max: int, admin: AdminClient
 ) -> Listing:
     # Imported here because it loads parts of the broker, which the other verbs do not need.
-    from sharegroup.cli.groups.runs.durable_runs import durable_runs
+    from sharegroup.share_runs.durable_runs import durable_runs
 
     wanted = await _wanted(admin, group, place)
     reading = Cluster(config_from(ReadingConfig, access.client_options(ReadingConfig)))

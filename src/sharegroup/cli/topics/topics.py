@@ -20,7 +20,6 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.common.json_documents import Fields, ForeignDocument, typed_fields
 from sharegroup.cli.common.log_positions import parse_partitions
 from sharegroup.cli.common.name_arguments import (
     complete_topics,
@@ -37,6 +36,7 @@ from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.ids import OFFSET_MAX, TopicId, topic_id_text
+from sharegroup.json_documents import Fields, ForeignDocument, typed_fields
 
 COLUMNS = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset")
 SPARE_OF_LIST = ("topic_id",)

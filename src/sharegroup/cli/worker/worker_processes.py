@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from sharegroup.cli.common.cluster_access import json_option
-from sharegroup.cli.common.json_documents import get_document, typed_fields
 from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.output import Listing, Row, complain, print_listing, printable
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.worker.worker_app import load
+from sharegroup.json_documents import get_document, typed_fields
 from sharegroup.suggestions import did_you_mean
 from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
 from sharegroup.worker.lifecycle.signals import QUIET, RESUME

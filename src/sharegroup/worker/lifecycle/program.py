@@ -31,7 +31,7 @@ from sharegroup.worker.lifecycle.loop_watch import LoopWatch
 from sharegroup.worker.lifecycle.pid_files import PidFile
 from sharegroup.worker.lifecycle.signals import Wish, Wishes, listening
 from sharegroup.worker.telemetry import logs
-from sharegroup.worker.telemetry.state import Phase
+from sharegroup.worker.telemetry.state import AppHealth, Phase
 
 if TYPE_CHECKING:
     from sharegroup.http_endpoint import HttpEndpoint, Page
@@ -78,6 +78,9 @@ class Runnable(Application, Protocol):
     @property
     def worker(self) -> Worker | None:
         """The running worker; None before `start` and after `stop`."""
+
+    def health(self) -> AppHealth:
+        """What this process knows of its groups and of its brokers."""
 
     async def start(self) -> None:
         """Start the worker; returns when its members are started."""

@@ -13,73 +13,30 @@ of them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import groupby, islice
-from typing import Any
 
 import click
 
 from sharegroup.cli.common.output import plural, printable
 from sharegroup.cli.common.tables import shortened, table, text_width
-
-AVAILABLE = "available"
-ACQUIRED = "acquired"
-ACKNOWLEDGED = "acknowledged"
-ARCHIVING = "archiving"
-ARCHIVED = "archived"
-STATES = (AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
+from sharegroup.share_runs.share_runs import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    NEVER_DELIVERED,
+    RETURNED,
+    UNKNOWN,
+    ShownRun,
+    ShownSharePartition,
+    cells,
+)
 
 RUNS_MAX = 1_000
 """The default number of runs of a share partition that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRun:
-    """Offsets ``first_offset`` to ``last_offset`` with one state and delivery count."""
-
-    first_offset: int
-    last_offset: int
-    state: str
-    delivery_count: int
-    member_id: str | None = None
-    """The member that holds the acquisition lock; None unless the records are acquired."""
-    lock_ms_left: int | None = None
-    """The remaining time of the lock; None unless the records are acquired."""
-
-    @property
-    def count(self) -> int:
-        """The number of offsets."""
-        return self.last_offset - self.first_offset + 1
-
-
-@dataclass(frozen=True, slots=True)
-class ShownSharePartition:
-    """A share partition with its runs, or with the first of them."""
-
-    topic: str
-    partition: int
-    start_offset: int | None
-    """None: the group has no offset yet, because no member has fetched from the partition."""
-    end_offset: int | None
-    """The first offset that was never delivered."""
-    high_watermark: int
-    run_count: int
-    """The number of all runs, also of those that were left out."""
-    runs: Sequence[ShownRun]
-
-    @property
-    def left_out(self) -> int:
-        """The number of runs that are not in ``runs``."""
-        return self.run_count - len(self.runs)
-
-    def row(self, group: str) -> dict[str, Any]:
-        """Return the share partition as a row of JSON."""
-        return {"group": group, **asdict(self)}
-
-
-NEVER_DELIVERED, RETURNED, UNKNOWN = "never delivered", "returned", "not shown"
 MARKS: Mapping[str, str] = {
     ACQUIRED: "#",
     RETURNED: "o",
@@ -185,54 +142,6 @@ def _legend(width: int, coloured: bool) -> list[str]:
     return list(map("  ".join, lines))
 
 
-def cells(shown: ShownSharePartition, count: int) -> list[str]:
-    """Return the state of most offsets in each of ``count`` equal parts of the share partition."""
-    if shown.start_offset is None or shown.end_offset is None:
-        return [NEVER_DELIVERED] * count
-    first = shown.start_offset
-    end = max(shown.high_watermark, shown.end_offset)
-    if end <= first:
-        return []
-    count = min(count, end - first)
-    weights: list[dict[str, int]] = [{} for _ in range(count)]
-    for run_first, run_end, state in _stretches(shown, end):
-        number = (run_first - first) * count // (end - first)
-        while run_first < run_end:
-            # The first offset of the next cell; rounded up, as `number` is rounded down.
-            cell_end = first - (-(number + 1) * (end - first) // count)
-            here = min(run_end, cell_end) - run_first
-            weights[number][state] = weights[number].get(state, 0) + here
-            run_first, number = run_first + here, number + 1
-    order = list(MARKS)
-    # A cell may have no run: two answers of a broker are from different moments.
-    return [
-        max(cell, key=lambda state: (cell[state], -order.index(state)), default=UNKNOWN)
-        for cell in weights
-    ]
-
-
-def _stretches(shown: ShownSharePartition, end: int) -> list[tuple[int, int, str]]:
-    """Return the runs, half-open and without gap up to ``end``, with the states of `MARKS`."""
-    assert shown.start_offset is not None, "the caller draws no line without a start offset"
-    assert shown.end_offset is not None, "there is an end offset if there is a start offset"
-    stretches = [(run.first_offset, run.last_offset + 1, _state(run)) for run in shown.runs]
-    shown_end = stretches[-1][1] if stretches else shown.start_offset
-    if shown_end < shown.end_offset:
-        stretches.append((shown_end, shown.end_offset, UNKNOWN))
-    delivered_end = max(shown_end, shown.end_offset)
-    if delivered_end < end:
-        stretches.append((delivered_end, end, NEVER_DELIVERED))
-    return [
-        (max(a, shown.start_offset), min(b, end), state) for a, b, state in stretches if a < end
-    ]
-
-
-def _state(run: ShownRun) -> str:
-    if run.state != AVAILABLE:
-        return run.state
-    return RETURNED if run.delivery_count else NEVER_DELIVERED
-
-
 def _marks(state: str, count: int, coloured: bool) -> str:
     colour, marks = COLOURS.get(state), MARKS[state] * count
     return click.style(marks, fg=colour) if coloured and colour else marks
@@ -247,11 +156,7 @@ def _tail(shown: ShownSharePartition) -> Pair:
     end = f"{shown.high_watermark:,}"
     if shown.start_offset is None:
         return end, "no offset yet"
-    counts: Counter[str] = Counter()
-    for first, run_end, state in _stretches(
-        shown, max(shown.high_watermark, shown.end_offset or 0)
-    ):
-        counts[state] += max(0, run_end - first)
+    counts = shown.counts()
     texts = [f"{mark}{counts[state]:,}" for state, mark in MARKS.items() if counts[state]]
     return end, " ".join(texts)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from sharegroup.cli.groups.runs.run_lines import ShownRun, ShownSharePartition
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
@@ -27,6 +26,7 @@ from sharegroup.core.delivery.stored.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, share_state_partition
 from sharegroup.internal_topics.share_state_codec import decode
+from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
 from sharegroup.wire.internal_topics.coordinator_records import PREFIX_BYTES, encode_key
 from sharegroup.wire.internal_topics.share_state_records import ShareSnapshotKey
 

@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any
 from urllib.parse import urlsplit
 
-from sharegroup.cli.common.output import printable
+from sharegroup.escaping import escaped
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Maximum size of an answer; those of `sharegroup serve` are below 400 KB."""
@@ -48,7 +48,7 @@ def get_document(url: str, *, timeout_s: float) -> tuple[int, dict[str, Any]]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        text = printable(body[:SHOWN].decode("utf-8", "replace").strip())
+        text = escaped(body[:SHOWN].decode("utf-8", "replace").strip())
         raise ForeignDocument(f"expected a JSON object, found status {status} and {text!r}")
     return status, document
 

@@ -11,19 +11,16 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-import click
-
-from sharegroup.cli.common.json_documents import (
-    CONNECTIONS,
+from sharegroup.escaping import escaped
+from sharegroup.json_documents import (
     Fields,
     ForeignDocument,
     get_document,
     typed_fields,
 )
-from sharegroup.cli.common.output import printable
-from sharegroup.cli.groups.runs.run_lines import STATES, ShownRun, ShownSharePartition
+from sharegroup.share_runs.share_runs import STATES, ShownRun, ShownSharePartition
 
 PATH = "/share-partitions"
 
@@ -48,23 +45,8 @@ RUN: Fields = {
 }
 
 
-def base_url(text: str) -> str:
-    """Return the URL of a metrics port without path; raise UsageError for another text.
-
-    The URL of the metrics, which ends with ``/metrics``, is accepted too.
-    """
-    try:
-        parts = urlsplit(text if "://" in text else f"http://{text}")
-        path = parts.path.rstrip("/").removesuffix("/metrics")
-        is_port = parts.scheme in CONNECTIONS and bool(parts.hostname) and parts.port != 0
-        if is_port and not path and not parts.query:
-            return f"{parts.scheme}://{parts.netloc}"
-    except ValueError:
-        pass  # An address or a port that cannot be one.
-    raise click.BadParameter(
-        f"{text!r}: expected the URL of the broker's metrics port, such as http://127.0.0.1:9464",
-        param_hint="--metrics",
-    )
+class LiveRunsError(Exception):
+    """The broker's metrics port gave no answer that can be used; the text says what to do."""
 
 
 async def live_runs(
@@ -82,7 +64,7 @@ async def live_runs(
     query |= {} if partition is None else {"partition": partition}
     left_out, entries = await _ask(url, query, timeout_ms)
     if left_out:
-        raise click.ClickException(
+        raise LiveRunsError(
             f"{url} has {left_out} share partitions of group {group!r} beyond the first "
             f"{len(entries)}, which fill an answer; name a topic and a partition"
         )
@@ -137,17 +119,17 @@ async def _ask(url: str, query: Mapping[str, object], timeout_ms: int) -> tuple[
             fields = typed_fields(answer, ANSWER)
             return fields["left_out"], [_entry(found) for found in fields["share_partitions"]]
     except OSError as error:
-        raise click.ClickException(
+        raise LiveRunsError(
             f"no response from {url}: {error}; check that a broker listens there "
             "(sharegroup serve --metrics-port PORT), or leave out --metrics for the durable state"
         ) from error
     except ForeignDocument as error:
         raise _foreign(url, error) from error
-    raise click.ClickException(f"{url}: {printable(str(answer.get('error', f'status {status}')))}")
+    raise LiveRunsError(f"{url}: {escaped(str(answer.get('error', f'status {status}')))}")
 
 
-def _foreign(url: str, problem: object) -> click.ClickException:
-    return click.ClickException(
+def _foreign(url: str, problem: object) -> LiveRunsError:
+    return LiveRunsError(
         f"{url}: no answer of {PATH}: {problem}; check that this is the metrics port of a "
         "sharegroup serve of the same version"
     )

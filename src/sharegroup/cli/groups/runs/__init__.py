@@ -1,1 +1,0 @@
-"""The runs of a share partition, live and stored, as lines."""
