@@ -1,0 +1,100 @@
+"""Lines over time: a small one for tables, and one with axes for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+
+SMALL_WIDTH, SMALL_HEIGHT = 120, 24
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 960, 220, 64, 24, 10
+POINTS_MAX = 400
+"""Points of a line; more are thinned out to the largest of each part."""
+STEPS_Y = 4
+
+Points = Sequence[tuple[int, int]]
+"""Moments in ms since 1970, and values."""
+
+
+def sparkline(points: Points, label: str) -> Markup:
+    """Return a small line without axes; its text says first, last and largest value."""
+    thin = thinned(points, SMALL_WIDTH // 2)
+    if len(thin) < 2:
+        return Markup('<span class="unknown">-</span>')
+    highest = max(value for _, value in thin) or 1
+    path = _path(thin, highest, (0, 2, SMALL_WIDTH, SMALL_HEIGHT - 4))
+    text = escape(f"{label}: from {thin[0][1]:,} to {thin[-1][1]:,}, at most {highest:,}")
+    return Markup(  # noqa: S704  The text is escaped, and the rest is of numbers.
+        f'<svg class="spark" viewBox="0 0 {SMALL_WIDTH} {SMALL_HEIGHT}" role="img" '
+        f'aria-label="{text}"><title>{text}</title><path class="line" d="{path}"/></svg>'
+    )
+
+
+def line_chart(points: Points, label: str) -> Markup:
+    """Return a line with axes; the page has a table of the same values behind it."""
+    thin = thinned(points, POINTS_MAX)
+    if len(thin) < 2:
+        return Markup(
+            '<p class="empty">There is no history yet: it begins when the console starts.</p>'
+        )
+    highest = _ceiling(max(value for _, value in thin))
+    area = (LEFT, TOP, WIDTH - LEFT - 8, HEIGHT - TOP - BOTTOM)
+    path = _path(thin, highest, area)
+    x, y, width, height = area
+    parts = []
+    for step in range(STEPS_Y + 1):
+        line_y = y + height - height * step / STEPS_Y
+        parts.append(f'<path class="grid" d="M{x} {line_y:.1f}H{x + width}"/>')
+        parts.append(
+            f'<text x="{x - 8}" y="{line_y + 4:.1f}" text-anchor="end">'
+            f"{short(highest * step / STEPS_Y)}</text>"
+        )
+    first_ms, last_ms = thin[0][0], thin[-1][0]
+    for part, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        at = datetime.fromtimestamp((first_ms + (last_ms - first_ms) * part) / 1000, UTC)
+        parts.append(
+            f'<text x="{x + width * part:.0f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
+            f"{at:%H:%M:%S} UTC</text>"
+        )
+    text = escape(f"{label}: from {thin[0][1]:,} to {thin[-1][1]:,}")
+    ground = f"M{x} {y + height}L{path[1:]}L{x + width} {y + height}Z"
+    return Markup(  # noqa: S704  The text is escaped, and the rest is of numbers.
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text}">'
+        f'<title>{text}</title>{"".join(parts)}<path class="area" d="{ground}"/>'
+        f'<path class="line" d="{path}"/></svg>'
+    )
+
+
+def thinned(points: Points, count_max: int) -> list[tuple[int, int]]:
+    """Return at most ``count_max`` points: the largest of each of as many equal parts."""
+    if len(points) <= count_max:
+        return list(points)
+    size = len(points) / count_max
+    parts = (points[int(part * size) : int((part + 1) * size)] for part in range(count_max))
+    return [max(part, key=lambda point: point[1]) for part in parts if part]
+
+
+def short(number: float) -> str:
+    """Return a number with at most four characters: 950, 1.2k, 35M."""
+    for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= factor:
+            value = number / factor
+            return f"{value:.1f}{unit}".replace(".0", "") if value < 10 else f"{value:.0f}{unit}"
+    return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+
+
+def _ceiling(value: int) -> int:
+    """Return the next of 1, 2, 4, 5 and 10 times a power of ten."""
+    power: int = 10 ** max(0, len(str(max(value, 1))) - 1)
+    return next(step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= max(value, 4))
+
+
+def _path(points: Points, highest: int, area: tuple[int, int, int, int]) -> str:
+    x, y, width, height = area
+    first_ms, span = points[0][0], max(1, points[-1][0] - points[0][0])
+    places = (
+        f"{x + width * (at - first_ms) / span:.1f} {y + height - height * value / highest:.1f}"
+        for at, value in points
+    )
+    return "M" + "L".join(places)

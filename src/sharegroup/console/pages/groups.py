@@ -1,0 +1,179 @@
+"""One group: its members, its partitions, the runs of a share group, lag over time, settings."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from sharegroup.client.records import TopicPartition
+from sharegroup.console.drawing.charts import line_chart
+from sharegroup.console.drawing.runs import runs_bar
+from sharegroup.console.pages.overview import GROUP_COLUMNS, address, group_row, spark
+from sharegroup.console.pages.page import NotThere, Page, Visit
+from sharegroup.console.pages.resource_settings import settings_of
+from sharegroup.console.pages.tables import Column, table
+from sharegroup.console.watch.cluster_view import SHARE, GroupView
+from sharegroup.console.watch.history import UNKNOWN
+from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import ResourceType
+from sharegroup.share_runs.durable_runs import durable_runs
+from sharegroup.share_runs.live_runs import LiveRunsError, live_runs
+from sharegroup.share_runs.share_runs import ShownSharePartition
+
+RUNS_MAX = 20_000
+"""Runs of a share partition that are read for its drawing."""
+BARS_MAX = 40
+"""Share partitions that are drawn; the table has all."""
+LIVE_MS = 1_500
+CHART_MS = {"15m": 15 * 60_000, "2h": 2 * 3_600_000, "1d": 86_400_000, "8d": 8 * 86_400_000}
+RUN_ROWS_MAX = 5_000
+
+MEMBERS = (
+    Column("member_id", "Member", "id"),
+    Column("client_id", "Client", "id"),
+    Column("host", "Host", "text", narrow=False),
+    Column("partitions", "Partitions", "list"),
+)
+PARTITIONS = (
+    Column("topic", "Topic", "id", link=lambda row: address("records", topic=row["topic"])),
+    Column("partition", "Partition", "number"),
+    Column("offset", "Start offset", "number"),
+    Column("lag", "Waiting", "number"),
+)
+RUNS = (
+    Column("partition", "Partition", "text"),
+    Column("first_offset", "First", "number"),
+    Column("last_offset", "Last", "number"),
+    Column("state", "State", "state"),
+    Column("delivery_count", "Deliveries", "number"),
+    Column("member_id", "Member", "id", narrow=False),
+    Column("lock_ms_left", "Lock left", "age"),
+)
+
+
+async def groups(visit: Visit) -> Page:
+    """Return all share groups."""
+    view, history = visit.watcher.view, visit.history
+    rows = [group_row(group, history, visit.now_ms) for group in view.share_groups]
+    shown = table("groups", GROUP_COLUMNS, rows, visit.query, sort="group", empty="There are none.")
+    visit.watcher.looks_at(row["group"] for row in shown.rows)
+    context = {"groups": shown, "spark": lambda row: spark(row, history, visit.now_ms)}
+    return Page("groups.html", "Share groups", context, {"groups": rows})
+
+
+async def group(visit: Visit) -> Page:
+    """Return one group: members, partitions, runs, lag over time, settings."""
+    group_id = visit.required("id")
+    visit.watcher.looks_at([group_id])
+    found = visit.watcher.view.groups.get(group_id)
+    if found is None:
+        raise NotThere(f"There is no group {group_id!r} in this cluster, or you may not see it.")
+    is_share = found.type == SHARE
+    span = visit.query.get("span", "15m")
+    points = visit.history.of(group_id).since(visit.now_ms - CHART_MS.get(span, CHART_MS["15m"]))
+    lags = [(point.at_ms, point.lag) for point in points if point.lag != UNKNOWN]
+    runs = await _runs(visit, found) if is_share else Runs((), None, None)
+    rate = visit.history.of(group_id).settled_per_second()
+    return Page(
+        "group.html",
+        group_id,
+        {
+            "group": found,
+            "is_share": is_share,
+            "rate": None if rate is None else round(rate, 1),
+            "age_ms": group_row(found, visit.history, visit.now_ms)["oldest_age_ms"],
+            "members": table("members", MEMBERS, map(_member, found.members), visit.query,
+                             sort="member_id", empty="It has no members now."),
+            "partitions": table("partitions", PARTITIONS, map(_partition, found.partitions),
+                                visit.query, sort="topic", empty="It has no partitions yet."),
+            "runs": table("runs", RUNS, runs.rows(), visit.query, sort="partition",
+                          empty="There are no runs."),
+            "bars": [(shown, runs_bar(shown)) for shown in runs.shown[:BARS_MAX]],
+            "more_bars": max(0, len(runs.shown) - BARS_MAX),
+            "source": runs.source,
+            "no_runs": runs.problem,
+            "chart": line_chart(lags, "records that wait"),
+            "chart_rows": _chart_rows(lags),
+            "spans": tuple(CHART_MS),
+            "span": span,
+            "settings": await settings_of(visit, ResourceType.GROUP, group_id) if is_share else (),
+        },
+        {
+            "group": asdict(found),
+            "runs": [shown.row(group_id) for shown in runs.shown],
+            "runs_source": runs.source,
+            "lag": lags,
+        },
+    )  # fmt: skip
+
+
+class Runs:
+    """The runs of a group's share partitions, where they come from, or why there are none."""
+
+    def __init__(
+        self, shown: tuple[ShownSharePartition, ...], source: str | None, problem: str | None
+    ) -> None:
+        self.shown, self.source, self.problem = shown, source, problem
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the runs as rows, up to a bound."""
+        rows: list[dict[str, Any]] = []
+        for shown in self.shown:
+            where = f"{shown.topic} {shown.partition}"
+            for run in shown.runs:
+                if len(rows) == RUN_ROWS_MAX:
+                    return rows
+                rows.append({"partition": where, **asdict(run)})
+        return rows
+
+
+LIVE, DURABLE = "live", "durable"
+
+
+async def _runs(visit: Visit, found: GroupView) -> Runs:
+    """Read the runs from the broker's memory if its metrics port is known, or the state topic."""
+    if visit.settings.metrics_url is not None:
+        try:
+            shown = await live_runs(
+                visit.settings.metrics_url,
+                *(found.group_id, None, None),
+                runs_max=RUNS_MAX,
+                timeout_ms=LIVE_MS,
+            )
+            if shown:
+                return Runs(tuple(shown), LIVE, None)
+        except LiveRunsError:
+            pass  # The durable state is there without it; the page says which one it shows.
+    wanted = [part.where for part in found.partitions if part.offset is not None]
+    if not wanted:
+        return Runs((), None, "No member has fetched from its partitions yet.")
+    try:
+        shown = await _durable(visit, found.group_id, wanted)
+    except KafkaError as error:
+        return Runs((), None, f"The state topic cannot be read: {error}")
+    return Runs(tuple(shown), DURABLE, None)
+
+
+async def _durable(
+    visit: Visit, group_id: str, wanted: list[TopicPartition]
+) -> list[ShownSharePartition]:
+    async with asyncio.timeout(LIVE_MS * 4 / 1000):
+        return await durable_runs(visit.admin, visit.reading, group_id, wanted, runs_max=RUNS_MAX)
+
+
+def _member(member: Any) -> dict[str, Any]:
+    partitions = [f"{where.topic} {where.partition}" for where in member.partitions]
+    return {**asdict(member), "partitions": partitions}
+
+
+def _partition(partition: Any) -> dict[str, Any]:
+    where = partition.where
+    return {"topic": where.topic, "partition": where.partition, "offset": partition.offset,
+            "lag": partition.lag}  # fmt: skip
+
+
+def _chart_rows(lags: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return at most twenty of the points, for the table behind the chart."""
+    step = max(1, len(lags) // 20)
+    return lags[::-1][::step]

@@ -1,0 +1,1 @@
+"""What the console knows of the cluster: a view that is refreshed, and its history."""

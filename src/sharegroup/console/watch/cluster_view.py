@@ -1,0 +1,137 @@
+"""The cluster as the console saw it last: immutable, so that pages of one moment agree.
+
+    watcher ─▶ ClusterView ─▶ pages, attention, history
+
+None means unknown, which is not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sharegroup.client.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """A broker of the cluster."""
+
+    node_id: int
+    address: str
+    rack: str | None
+    is_controller: bool
+    is_fenced: bool
+    error: str | None = None
+    """Why the console's last attempt to reach it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic, without its offsets."""
+
+    name: str
+    partition_count: int
+    is_internal: bool
+    leaderless: tuple[int, ...] = ()
+    """Its partitions without a leader."""
+    short_of_replicas: tuple[int, ...] = ()
+    """Its partitions with fewer in-sync replicas than replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member of a group of any type."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """A partition of a group: ``offset`` is a share group's start offset, or a committed one."""
+
+    where: TopicPartition
+    offset: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group of any type, as its coordinator described it at ``seen_at``."""
+
+    group_id: str
+    type: str
+    state: str
+    members: tuple[MemberView, ...] = ()
+    partitions: tuple[GroupPartition, ...] = ()
+    oldest_ms: int | None = None
+    """The timestamp of the oldest record that is not settled, in ms since 1970."""
+    seen_at: float | None = None
+    """The monotonic time of the description; None while there is none."""
+    error: str | None = None
+    """Why the last description failed."""
+
+    @property
+    def lag(self) -> int | None:
+        """The records that are not settled, of the partitions whose lag is known."""
+        lags = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return sum(lags) if lags else None
+
+    @property
+    def settled(self) -> int | None:
+        """The sum of the offsets, which grows with each record that is settled in order."""
+        offsets = [part.offset for part in self.partitions if part.offset is not None]
+        return sum(offsets) if offsets else None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its partitions and members, sorted."""
+        names = {part.where.topic for part in self.partitions}
+        names.update(where.topic for member in self.members for where in member.partitions)
+        return tuple(sorted(names))
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTopicView:
+    """A topic of dead letters and the number of letters in it."""
+
+    name: str
+    partition_count: int
+    letters: int
+    last_hour: int | None
+    """Letters of the last hour."""
+    last_ms: int | None
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Everything that the console knows at one moment."""
+
+    cluster_id: str = ""
+    brokers: tuple[BrokerView, ...] = ()
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    groups: Mapping[str, GroupView] = field(default_factory=dict)
+    letters: Mapping[str, LetterTopicView] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """What could not be read the last time, by subject: the error."""
+    left_out: int = 0
+    """Groups beyond the bound, which are not described."""
+    looked_at: float | None = None
+    """The monotonic time of the last complete look; None before the first."""
+
+    @property
+    def share_groups(self) -> tuple[GroupView, ...]:
+        """The share groups, by id."""
+        return tuple(group for group in self.groups.values() if group.type == SHARE)
+
+    @property
+    def other_groups(self) -> tuple[GroupView, ...]:
+        """The groups of other types, by id."""
+        return tuple(group for group in self.groups.values() if group.type != SHARE)
+
+
+SHARE = "share"

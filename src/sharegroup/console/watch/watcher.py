@@ -1,0 +1,361 @@
+"""Refreshes the console's view of the cluster, however many browsers look at it.
+
+    every second        the groups that somebody looks at
+    every 60 s          each other group, a few in each second
+    2 s, 5 s, 20 s, 30 s    the list of groups, brokers, letters, topics
+
+The oldest record of a group is read only when its start offset has moved.  Requests are made one
+after the other, so the console never has more than one under way; a part that fails keeps its
+older state, and the view says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
+    CommittedOffset,
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    GroupListing,
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffset,
+    TopicDescription,
+)
+from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
+from sharegroup.client.net.cluster import Cluster, reachability_of
+from sharegroup.client.records import TopicPartition
+from sharegroup.console.watch.cluster_view import (
+    BrokerView,
+    ClusterView,
+    GroupPartition,
+    GroupView,
+    LetterTopicView,
+    MemberView,
+    TopicView,
+)
+from sharegroup.console.watch.history import UNKNOWN, History, Point
+from sharegroup.console.watch.oldest import OldestRecords
+from sharegroup.dead_letters.letter_topics import letter_topics
+from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import GroupType
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+ROTATION_SECONDS = 60.0
+"""Within this time every group is described once."""
+IDLE_LOOK_SECONDS = 5.0
+"""The time between two looks while no browser is there."""
+LOOKED_SECONDS = 10.0
+"""How long a group counts as looked at after a page asked for it."""
+GROUPS_MAX = 10_000
+"""Groups that are described; the others are a number."""
+LOOKED_MAX = 50
+"""Groups that are described every second."""
+REQUEST_SECONDS = 10.0
+HOUR_MS = 60 * 60 * 1000
+PERIODS = {"brokers": 5.0, "groups": 2.0, "letters": 20.0, "topics": 30.0}
+
+
+class Watcher:
+    """Keeps one `ClusterView` up to date while `run` runs."""
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        reading: Cluster,
+        history: History,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._admin = admin
+        self._history = history
+        self._monotonic, self._wall_ms = monotonic, wall_ms
+        self._oldest = OldestRecords(reading)
+        self._due = dict.fromkeys(PERIODS, -math.inf)
+        self._looked_at: dict[str, float] = {}
+        self._turn: deque[str] = deque()
+        """The groups in the order in which they are described next."""
+        self._listed: dict[str, GroupListing] = {}
+        self._changed = asyncio.Event()
+        self.view = ClusterView()
+
+    def looks_at(self, group_ids: Iterable[str] = ()) -> None:
+        """Note that somebody looks at the console, and at these groups in particular."""
+        now = self._monotonic()
+        self._looked_at[""] = now
+        for group_id in group_ids:
+            self._looked_at[group_id] = now
+
+    async def run(self) -> None:
+        """Look at the cluster again and again, until this is cancelled."""
+        while True:
+            started_at = self._monotonic()
+            await self.look()
+            pause = LOOK_SECONDS if self._is_watched(started_at) else IDLE_LOOK_SECONDS
+            await asyncio.sleep(max(0.0, started_at + pause - self._monotonic()))
+
+    async def wait_changed(self) -> None:
+        """Return after the next look."""
+        await self._changed.wait()
+
+    def _is_watched(self, now: float) -> bool:
+        return now - self._looked_at.get("", -math.inf) < LOOKED_SECONDS
+
+    async def look(self) -> None:
+        """Refresh what is due, and publish the new view."""
+        steps: dict[str, Callable[[], Awaitable[None]]] = {
+            "brokers": self._look_at_brokers,
+            "topics": self._look_at_topics,
+            "groups": self._list_groups,
+            "letters": self._look_at_letters,
+        }
+        now = self._monotonic()
+        for name, step in steps.items():
+            if now >= self._due[name]:
+                self._due[name] = now + PERIODS[name]
+                await self._try(name, step)
+        await self._try("group details", self._describe_due_groups)
+        self.view = replace(self.view, looked_at=self._monotonic())
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> None:
+        problems = dict(self.view.problems)
+        try:
+            await step()
+            problems.pop(subject, None)
+        except KafkaError as error:
+            if problems.get(subject) != str(error):
+                log.warning("event=console.look_failed subject=%r error=%s", subject, error)
+            problems[subject] = str(error)
+        self.view = replace(self.view, problems=problems)
+
+    # The parts.
+
+    async def _look_at_brokers(self) -> None:
+        lost = reachability_of(self._admin).lost
+        try:
+            cluster = await self._admin.describe_cluster(timeout=REQUEST_SECONDS)
+        except KafkaError:
+            lost = reachability_of(self._admin).lost
+            known = self.view.brokers
+            stale = tuple(replace(broker, error=lost.get(broker.address)) for broker in known)
+            self.view = replace(self.view, brokers=stale)
+            raise
+        brokers = tuple(
+            BrokerView(
+                node_id=node.node_id,
+                address=(address := f"{node.host}:{node.port}"),
+                rack=node.rack,
+                is_controller=node.node_id == cluster.controller_id,
+                is_fenced=node.is_fenced,
+                error=lost.get(address),
+            )
+            for node in sorted(cluster.nodes, key=lambda node: node.node_id)
+        )
+        self.view = replace(self.view, cluster_id=cluster.cluster_id, brokers=brokers)
+
+    async def _look_at_topics(self) -> None:
+        described = await self._admin.describe_topics(timeout=REQUEST_SECONDS)
+        topics = {
+            name: _topic(topic)
+            for name, topic in sorted(described.items())
+            if isinstance(topic, TopicDescription)
+        }
+        self.view = replace(self.view, topics=topics)
+
+    async def _look_at_letters(self) -> None:
+        hour_ago_ms = self._wall_ms() - HOUR_MS
+        found = await letter_topics(self._admin, since_ms=hour_ago_ms)
+        letters = {
+            topic.name: LetterTopicView(
+                name=topic.name,
+                partition_count=topic.partition_count,
+                letters=topic.letters,
+                last_hour=topic.recent_letters,
+                last_ms=topic.last_letter_ms,
+                groups=topic.groups,
+            )
+            for topic in found.topics
+        }
+        self.view = replace(self.view, letters=letters)
+
+    async def _list_groups(self) -> None:
+        listed = await self._admin.list_groups(timeout=REQUEST_SECONDS)
+        by_id = {group.group_id: group for group in sorted(listed, key=lambda each: each.group_id)}
+        kept = dict(list(by_id.items())[:GROUPS_MAX])
+        known = set(self._turn)
+        self._turn.extendleft(group_id for group_id in kept if group_id not in known)
+        self._listed = kept
+        groups = {
+            group_id: replace(
+                self.view.groups.get(group_id) or GroupView(group_id, "", ""),
+                type=str(group.type),
+                state=str(group.state),
+            )
+            for group_id, group in kept.items()
+        }
+        self._history.keep(set(kept))
+        self._oldest.keep(set(kept))
+        self.view = replace(self.view, groups=groups, left_out=len(by_id) - len(kept))
+
+    # Groups.
+
+    async def _describe_due_groups(self) -> None:
+        now = self._monotonic()
+        self._looked_at = {
+            name: at for name, at in self._looked_at.items() if now - at < LOOKED_SECONDS
+        }
+        chosen = [name for name in self._looked_at if name in self._listed][:LOOKED_MAX]
+        for group_id in self._next_in_turn():
+            if group_id not in chosen:
+                chosen.append(group_id)
+        by_type: dict[bool, list[str]] = {True: [], False: []}
+        for group_id in chosen:
+            by_type[self._listed[group_id].type is GroupType.SHARE].append(group_id)
+        described = [
+            *await self._share_groups(by_type[True]),
+            *await self._consumer_groups(by_type[False]),
+        ]
+        now_ms = self._wall_ms()
+        for group in described:
+            if group.error is None:
+                point = Point(now_ms, _known(group.lag), _known(group.settled))
+                self._history.add(group.group_id, point)
+        groups = {**self.view.groups, **{group.group_id: group for group in described}}
+        self.view = replace(self.view, groups=groups)
+
+    def _next_in_turn(self) -> list[str]:
+        """Return the groups that come next, so many that all have their turn in time."""
+        pause = LOOK_SECONDS if self._is_watched(self._monotonic()) else IDLE_LOOK_SECONDS
+        count = math.ceil(len(self._listed) * pause / ROTATION_SECONDS)
+        new = [group_id for group_id in self._listed if self.view.groups[group_id].seen_at is None]
+        chosen = new[: max(count, LOOKED_MAX)]
+        for _ in range(min(count, len(self._turn))):
+            group_id = self._turn.popleft()
+            if group_id in self._listed:
+                self._turn.append(group_id)
+                chosen.append(group_id)
+        return list(dict.fromkeys(chosen))
+
+    async def _share_groups(self, group_ids: list[str]) -> list[GroupView]:
+        if not group_ids:
+            return []
+        described = await self._admin.describe_share_groups(group_ids, timeout=REQUEST_SECONDS)
+        offsets = await self._admin.list_share_group_offsets(
+            dict.fromkeys(group_ids), timeout=REQUEST_SECONDS
+        )
+        views = []
+        for group_id in group_ids:
+            group, partitions = described[group_id], offsets[group_id]
+            if not isinstance(group, ShareGroupDescription):
+                views.append(self._failed(group_id, group))
+            elif isinstance(partitions, KafkaError):
+                views.append(self._failed(group_id, partitions))
+            else:
+                view = GroupView(
+                    group_id,
+                    "share",
+                    str(group.state),
+                    members=_members(group.members),
+                    partitions=tuple(
+                        GroupPartition(where, offset.start_offset, offset.lag)
+                        for where, offset in sorted(partitions.items())
+                        if isinstance(offset, SharePartitionOffset)
+                    ),
+                    seen_at=self._monotonic(),
+                )
+                views.append(replace(view, oldest_ms=await self._oldest.timestamp_ms(view)))
+        return views
+
+    async def _consumer_groups(self, group_ids: list[str]) -> list[GroupView]:
+        if not group_ids:
+            return []
+        described = await self._admin.describe_groups(group_ids, timeout=REQUEST_SECONDS)
+        offsets = await self._admin.list_consumer_group_offsets(
+            dict.fromkeys(group_ids), timeout=REQUEST_SECONDS
+        )
+        wanted = {
+            where
+            for partitions in offsets.values()
+            if not isinstance(partitions, KafkaError)
+            for where in partitions
+        }
+        ends = await self._admin.list_offsets(
+            dict.fromkeys(wanted, OffsetSpec.LATEST), timeout=REQUEST_SECONDS
+        )
+        views = []
+        for group_id in group_ids:
+            group, partitions = described[group_id], offsets[group_id]
+            if not isinstance(group, ConsumerGroupDescription):
+                views.append(self._failed(group_id, group))
+            elif isinstance(partitions, KafkaError):
+                views.append(self._failed(group_id, partitions))
+            else:
+                views.append(
+                    GroupView(
+                        group_id,
+                        str(group.type),
+                        str(group.state),
+                        members=_members(group.members),
+                        partitions=tuple(
+                            _committed(where, offset, ends.get(where))
+                            for where, offset in sorted(partitions.items())
+                            if isinstance(offset, CommittedOffset)
+                        ),
+                        seen_at=self._monotonic(),
+                    )
+                )
+        return views
+
+    def _failed(self, group_id: str, error: object) -> GroupView:
+        return replace(self.view.groups[group_id], error=str(error), seen_at=self._monotonic())
+
+
+def _topic(topic: TopicDescription) -> TopicView:
+    return TopicView(
+        name=topic.name,
+        partition_count=topic.partition_count,
+        is_internal=topic.is_internal,
+        leaderless=tuple(each.partition for each in topic.partitions if each.leader < 0),
+        short_of_replicas=tuple(
+            each.partition
+            for each in topic.partitions
+            if len(each.in_sync_replicas) < len(each.replicas)
+        ),
+    )
+
+
+def _members(
+    members: Iterable[ShareMemberDescription | ConsumerMemberDescription],
+) -> tuple[MemberView, ...]:
+    return tuple(
+        MemberView(
+            member.member_id, member.client_id, member.host, tuple(sorted(member.assignment))
+        )
+        for member in sorted(members, key=lambda member: member.member_id)
+    )
+
+
+def _committed(
+    where: TopicPartition, committed: CommittedOffset, end: ListedOffset | KafkaError | None
+) -> GroupPartition:
+    lag = None
+    if committed.offset is not None and isinstance(end, ListedOffset):
+        lag = max(0, end.offset - committed.offset)
+    return GroupPartition(where, committed.offset, lag)
+
+
+def _known(number: int | None) -> int:
+    return UNKNOWN if number is None else number

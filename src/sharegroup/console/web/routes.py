@@ -1,0 +1,30 @@
+"""The table of pages: path, page function, and its place in the navigation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharegroup.console.pages import around, groups, overview
+from sharegroup.console.pages.page import PageFunction
+
+
+class Route(NamedTuple):
+    """A page, and its name in the navigation; an empty name: it is reached by links."""
+
+    path: str
+    page: PageFunction
+    name: str = ""
+    parent: str = ""
+    """The path of the page in the navigation that this one belongs to."""
+
+
+ROUTES = (
+    Route("/", overview.overview, "Overview"),
+    Route("/groups", groups.groups, "Share groups"),
+    Route("/group", groups.group, parent="/groups"),
+    Route("/letters", around.letter_topics, "Dead letters"),
+    Route("/topics", around.topics, "Topics"),
+    Route("/topic", around.topic, parent="/topics"),
+    Route("/consumer-groups", around.consumer_groups, "Consumer groups"),
+    Route("/brokers", around.brokers, "Brokers"),
+)
