@@ -35,9 +35,7 @@ def line_chart(points: Points, label: str) -> Markup:
     """Return a line with axes; the page has a table of the same values behind it."""
     thin = thinned(points, POINTS_MAX)
     if len(thin) < 2:
-        return Markup(
-            '<p class="empty">There is no history yet: it begins when the console starts.</p>'
-        )
+        return Markup('<p class="empty">There is no history yet: it begins with the console.</p>')
     highest = _ceiling(max(value for _, value in thin))
     area = (LEFT, TOP, WIDTH - LEFT - 8, HEIGHT - TOP - BOTTOM)
     path = _path(thin, highest, area)
