@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import Watcher
@@ -51,6 +52,11 @@ class Visit:
     settings: ConsoleSettings
     now_ms: int
 
+    @property
+    def options(self) -> ClientOptions:
+        """The options of clients that a page opens for itself."""
+        return self.settings.client_options
+
     def required(self, name: str) -> str:
         """Return a parameter; raise `BadQuery` if the address lacks it."""
         value = self.query.get(name)
@@ -63,12 +69,18 @@ class Visit:
         text = self.query.get(name, "")
         if not text:
             return default
-        if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
+        if not is_number(text):
             raise BadQuery(f"{name}: expected a whole number, found {text[:40]!r}")
         return int(text)
 
 
 DIGITS_MAX = 18
+
+
+def is_number(text: str) -> bool:
+    """Whether a text of an address is a whole number of 0 or more, as large as an offset."""
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
+
 
 PageFunction = Callable[[Visit], Awaitable[Page]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sharegroup.console.pages import around, groups, overview
+from sharegroup.console.pages import around, groups, letters, overview, records
 from sharegroup.console.pages.page import PageFunction
 
 
@@ -22,7 +22,10 @@ ROUTES = (
     Route("/", overview.overview, "Overview"),
     Route("/groups", groups.groups, "Share groups"),
     Route("/group", groups.group, parent="/groups"),
-    Route("/letters", around.letter_topics, "Dead letters"),
+    Route("/letters", letters.letters, "Dead letters"),
+    Route("/letter", letters.letter, parent="/letters"),
+    Route("/records", records.records, "Records"),
+    Route("/record", records.record, parent="/records"),
     Route("/topics", around.topics, "Topics"),
     Route("/topic", around.topic, parent="/topics"),
     Route("/consumer-groups", around.consumer_groups, "Consumer groups"),
