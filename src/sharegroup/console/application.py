@@ -28,7 +28,7 @@ from sharegroup.console.web.live import Streams
 from sharegroup.console.web.rendering import Renderer, to_json
 from sharegroup.console.web.routes import ROUTES, Route
 from sharegroup.console.web.safety import Safety
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.http_hosts import HttpHosts
 
 log = logging.getLogger(__name__)
@@ -169,6 +169,8 @@ async def _made(console: Console, route: Route, request: Request) -> tuple[Page,
         async with asyncio.timeout(PAGE_SECONDS):
             return await route.page(console.visit(request, route.path)), 200
     except NotThere as error:
+        return _failure("Not there", str(error)), 404
+    except UnknownTopicOrPartition as error:
         return _failure("Not there", str(error)), 404
     except BadQuery as error:
         return _failure("The address is not complete", str(error)), 400

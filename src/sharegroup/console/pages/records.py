@@ -23,6 +23,7 @@ from sharegroup.console.records.search import (
 )
 from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.story_headers import story_of
+from sharegroup.errors import KafkaError
 from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
 from sharegroup.wire.batches.records import DecodedRecord
 
@@ -41,17 +42,20 @@ async def records(visit: Visit) -> Page:
     if not topic:
         context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
         return Page("records.html", "Records", context, {"topics": names})
+    described = (await visit.admin.describe_topics([topic]))[topic]
+    if isinstance(described, KafkaError):
+        raise NotThere(f"Topic {topic!r}: {described}")
     ranges = await partition_ranges(visit.reading, topic, timeout_ms=READ_MS)
     partition = visit.number("partition")
     if partition is not None:
         if partition >= len(ranges):
-            raise NotThere(
-                f"Topic {topic!r} has {len(ranges)} partitions, none of them {partition}."
-            )
+            numbers = f"0 to {len(ranges) - 1}"
+            raise NotThere(f"Topic {topic!r} has no partition {partition}; it has {numbers}.")
         ranges = [ranges[partition]]
     search = Search(visit.reading, ranges, _wanted(visit))
     positions = parsed_positions(visit.query.get("at", ""))
-    order = visit.query.get("order", "newest")
+    has_start = not positions and (visit.query.get("offset") or visit.query.get("time"))
+    order = "oldest" if has_start else visit.query.get("order", "newest")
     if order == "oldest":
         if not positions:
             positions = await _start(visit, ranges)
@@ -63,10 +67,9 @@ async def records(visit: Visit) -> Page:
     rows = [_row(topic, found, shows=visit.settings.show_values) for found in result.found]
     more = None
     if not result.is_complete:
-        kept = {
-            name: text for name, text in visit.query.items() if name not in ("at", "time", "offset")
-        }
-        more = address("records", **{**kept, "at": positions_text(result.positions)})
+        kept = {name: text for name, text in visit.query.items() if name not in STARTS}
+        at = positions_text(result.positions)
+        more = address("records", **{**kept, "order": order, "at": at})
     context = {**_form(visit), "topics": names, "rows": rows, "result": result, "more": more}
     data = {
         "topic": topic,

@@ -147,7 +147,9 @@ class Search:
                     break
             if self._wanted.is_everything:
                 break
-        self.result.found.sort(key=lambda found: -(found.record.timestamp or 0))
+        self.result.found.sort(
+            key=lambda found: (found.record.timestamp or 0, found.record.offset), reverse=True
+        )
         self.result.positions = ends
         self.result.is_complete = all(end <= self._ranges[p].first for p, end in ends.items())
         return self.result

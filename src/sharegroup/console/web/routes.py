@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sharegroup.console.pages import around, groups, letters, overview, records
+from sharegroup.console.pages import (
+    around,
+    groups,
+    letters,
+    overview,
+    records,
+    rights,
+    transactions,
+)
 from sharegroup.console.pages.page import PageFunction
 
 
@@ -29,5 +37,7 @@ ROUTES = (
     Route("/topics", around.topics, "Topics"),
     Route("/topic", around.topic, parent="/topics"),
     Route("/consumer-groups", around.consumer_groups, "Consumer groups"),
+    Route("/transactions", transactions.transactions, "Transactions"),
+    Route("/access", rights.rights, "Access"),
     Route("/brokers", around.brokers, "Brokers"),
 )
