@@ -43,6 +43,7 @@ from sharegroup.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
     GroupIdNotFound,
+    GroupSubscribedToTopic,
     InvalidConfig,
     KafkaError,
     NetworkException,
@@ -90,6 +91,7 @@ ASK_FOR_RIGHTS = (
 WHAT_TO_DO: Mapping[type[KafkaError], str] = {
     ClusterAuthorizationFailed: ASK_FOR_RIGHTS,
     GroupAuthorizationFailed: ASK_FOR_RIGHTS,
+    GroupSubscribedToTopic: "stop the members and try again",
     GroupIdNotFound: "list the groups with: sharegroup groups list",
     InvalidConfig: "list the settings with: sharegroup configs describe --all --topic NAME "
     "(or --group NAME, or --broker ID)",
