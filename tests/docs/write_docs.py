@@ -78,6 +78,7 @@ the verb as an option, too:
 | `kafka-console-producer.sh ...` | `sharegroup produce ...` |
 | `kafka-console-share-consumer.sh ...` | `sharegroup consume ...` |
 | `kafka-console-consumer.sh --topic t`, to look at a topic | `sharegroup tail t` |
+| `kafka-console-consumer.sh --topic t --group g` | `sharegroup consume t --group-type consumer --group g` |
 | `kafka-share-consumer-perf-test.sh ...` | `sharegroup perf consume ...` |
 | `kafka-producer-perf-test.sh ...` | `sharegroup perf produce ...` |
 | `kafka-features.sh describe` | `sharegroup cluster features` |

@@ -265,6 +265,25 @@ def test_signal_accepts_all_written_records_and_ends_the_command(
     assert consume(bootstrap, name, name).out == b""
 
 
+def test_kafkas_properties_print_time_and_epoch(bootstrap: str, prepare: Prepare) -> None:
+    prepare("kafka-times", "kafka-times", b"17:v", options=("--format", r"%d:%v\n"))
+    properties = [
+        word
+        for name in ("timestamp", "partition", "delivery", "epoch")
+        for word in ("--property", f"print.{name}=true")
+    ]
+    done = consume(bootstrap, "kafka-times", "kafka-times", "--max-messages", "1", *properties)
+    stamp, *others = done.out.decode().rstrip().split("\t")
+    assert stamp == "CreateTime:17"
+    assert others == ["Partition:0", "Delivery:1", "Epoch:0", "v"]
+
+
+def test_end_is_told_to_kafkas_system_tests(bootstrap: str, prepare: Prepare) -> None:
+    prepare("systest", "systest", b"v")
+    events = ("--enable-systest-events", "--max-messages", "1")
+    assert consume(bootstrap, "systest", "systest", *events).out == b"v\nshutdown_complete\n"
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -284,7 +303,7 @@ def test_signal_accepts_all_written_records_and_ends_the_command(
         ("consume t --value-deserializer my.LongDeserializer", "or use --format '%v{hex}\\n'"),
         ("consume t --offset earliest", "use sharegroup tail TOPIC --partition N --offsets FIRST:"),
         ("consume t --isolation-level read_committed", "--set share.isolation.level=LEVEL"),
-        ("consume t --enable-systest-events", "use --json"),
+        ("consume t --skip-message-on-error", "use --reject-on-error"),
         ("consume t --command-property auto.offset.reset=earliest", "share.auto.offset.reset"),
     ],
 )
