@@ -78,7 +78,7 @@ the verb as an option, too:
 | `kafka-console-producer.sh ...` | `sharegroup produce ...` |
 | `kafka-console-share-consumer.sh ...` | `sharegroup consume ...` |
 | `kafka-console-consumer.sh --topic t`, to look at a topic | `sharegroup tail t` |
-| `kafka-console-consumer.sh --topic t --group g` | `sharegroup consume t --group-type consumer --group g` |
+| `kafka-console-consumer.sh --group g ...` | `sharegroup consume --group-type consumer ...` |
 | `kafka-share-consumer-perf-test.sh ...` | `sharegroup perf consume ...` |
 | `kafka-producer-perf-test.sh ...` | `sharegroup perf produce ...` |
 | `kafka-features.sh describe` | `sharegroup cluster features` |
@@ -245,7 +245,8 @@ JSON_KEYS = {
 
 AFTER_JSON = """\
 For consumer groups, `groups describe` has the keys group topic partition leader_epoch
-current_offset log_end_offset lag consumer_id host client_id. Without a topic, `dlq list` has the
+current_offset log_end_offset lag consumer_id host client_id. Without a name, `configs describe` has
+the key entity before the others. Without a topic, `dlq list` has the
 keys topic partitions letters last_letter groups.
 
 ## Tables on a terminal

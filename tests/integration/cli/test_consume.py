@@ -13,6 +13,7 @@ import pytest
 
 from sharegroup.testing import run_broker
 from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
+from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import cut_off, produce_batches, untrue
 
@@ -103,6 +104,7 @@ def test_record_that_cannot_be_formatted_ends_the_run_and_is_released(
     assert again.out == b"no json\n2\n"
 
 
+@pytest.mark.skipif(chosen() == KAFKA, reason="Kafka refuses such batches")
 def test_unreadable_batches_are_reported_and_do_not_end_the_run(
     bootstrap: str, prepare: Prepare
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
+from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches, untrue
 
@@ -111,6 +112,7 @@ def test_record_that_cannot_be_formatted_ends_the_run_in_front_of_it_or_is_skipp
     assert committed(bootstrap, "member-poison") == 3
 
 
+@pytest.mark.skipif(chosen() == KAFKA, reason="Kafka refuses such batches")
 def test_offsets_that_cannot_be_read_end_the_run_or_are_skipped(bootstrap: str, fill: Fill) -> None:
     fill("member-damaged", b"1")
     produce_batches(bootstrap, "member-damaged", untrue())

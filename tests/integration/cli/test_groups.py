@@ -16,6 +16,22 @@ def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> No
     assert [consumed, "share", "share", "Empty"] in run("groups --list --state").lines
 
 
+def test_groups_are_listed_by_kafkas_filters(consumed: str, run: Run) -> None:
+    words = f"--type consumer --topic {consumed} --to-earliest --execute"
+    assert run(f"groups reset-offsets offsets-alone {words}").code == 0
+
+    def listed(filters: str) -> set[str]:
+        return {row["group"] for row in run(f"groups list --json {filters}").rows}
+
+    both = {consumed, "offsets-alone"}
+    assert listed("") & both == both
+    assert listed("--share") & both == {consumed}
+    assert listed("--protocol share") & both == {consumed}
+    assert listed("--consumer --state Empty") & both == {"offsets-alone"}
+    assert listed("--protocol consumer") & both == set(), "it has no protocol yet"
+    assert listed("--protocol connect") == set()
+
+
 def test_consumed_group_is_at_the_log_end_without_lag(consumed: str, run: Run) -> None:
     assert run(f"groups describe {consumed}").lines == [
         ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
@@ -214,6 +230,8 @@ def test_json_output_of_a_deletion_has_the_result_of_each_group(consumed: str, r
         ("delete g --type classic", "--type is for --all-groups"),
         ("delete-offsets --topic t", "name one group"),
         ("list --state stabel", "'stabel': expected Empty, Stable, Dead, "),
+        ("list --share --type consumer", "--share excludes --type and --protocol"),
+        ("list --consumer --protocol consumer", "--consumer excludes --type and --protocol"),
         ("list --type queue", "'queue': expected share, consumer, classic, streams"),
         ("describe", "give group names or --all-groups"),
         ("describe g --all-groups", "give group names or --all-groups"),

@@ -40,6 +40,7 @@ from sharegroup.cli.groups.group_rows import (
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
     ConsumerGroupDescription,
+    GroupListing,
     GroupState,
     ShareGroupDescription,
 )
@@ -109,16 +110,40 @@ command.add_command(delete_offsets.command)
     metavar="TYPE,...",
     help=f"List only groups of these types: {', '.join(TYPES)}.",
 )
+@click.option(
+    "--protocol", metavar="PROTOCOL", help="List only groups with this protocol type: consumer, ..."
+)
+@click.option("--share", "kind", flag_value="share", help="List only share groups.")
+@click.option(
+    "--consumer",
+    "kind",
+    flag_value="consumer",
+    help="List only consumer groups, of both protocols, and groups with offsets alone.",
+)
 @cluster_options
 @listing_options
 @leaves_out(SPARE_OF_LIST)
-def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
+def list_(  # One option each.
+    *,
+    states: str | None,
+    types: str | None,
+    protocol: str | None,
+    kind: str | None,
+    access: Access,
+    form: Form,
+) -> None:
     """List the id, type and state of groups of every type."""
     chosen_states = _chosen(states, STATES, "--state")
     chosen_types = _chosen(types, TYPES, "--type")
+    if kind is not None and (chosen_types or protocol is not None):
+        raise click.UsageError(f"--{kind} excludes --type and --protocol")
 
     async def groups(admin: AdminClient) -> Listing:
-        listings = await admin.list_groups(states_filter=chosen_states, types_filter=chosen_types)
+        listings = [
+            group
+            for group in await _listed(admin, kind, chosen_states, chosen_types)
+            if protocol in (None, group.protocol_type)
+        ]
         rows = [
             {
                 "group": group.group_id,
@@ -132,6 +157,18 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
         return Listing(rows, columns, "There are no groups.", spare=SPARE_OF_LIST)
 
     show(access, form, groups)
+
+
+async def _listed(
+    admin: AdminClient, kind: str | None, states: Sequence[str], types: Sequence[str]
+) -> Sequence[GroupListing]:
+    match kind:
+        case "share":
+            return await admin.list_share_groups(states_filter=states)
+        case "consumer":
+            return await admin.list_consumer_groups(states_filter=states)
+        case _:
+            return await admin.list_groups(states_filter=states, types_filter=types)
 
 
 def type_of_all_option(verb: str) -> Callable[[Verb], Verb]:

@@ -12,6 +12,7 @@ log start offset to the log end offset.  The group must have no members; it need
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,12 +22,13 @@ from typing import NamedTuple, assert_never
 from sharegroup.client.admin import groups as admin_groups, topics as admin_topics
 from sharegroup.client.admin.calls import call
 from sharegroup.client.admin.groups_of_any_type import (
+    GroupDescription,
     alter_group_offsets,
     describe_share_and_consumer_groups,
     list_group_offsets,
     member_names,
 )
-from sharegroup.client.admin.types import ShareGroupDescription, TopicDescription
+from sharegroup.client.admin.types import GroupState, ShareGroupDescription, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
@@ -109,6 +111,8 @@ class OffsetChange(NamedTuple):
     old_offset: int | None
     new_offset: int
 
+
+REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
 
 Plan = dict[TopicPartition, OffsetChange | KafkaError]
 
@@ -203,7 +207,7 @@ async def _is_empty_share_group(
     if group_type is not None and group_type not in types:
         expected = ", ".join(types)
         raise InvalidRequest(f"group_type {str(group_type)!r}: expected one of {expected}")
-    description = (await describe_share_and_consumer_groups(cluster, [group_id]))[group_id]
+    description = await _settled(cluster, group_id)
     if isinstance(description, GroupIdNotFound):
         for group in await admin_groups.list_groups(cluster):
             if group.group_id == group_id and group.type not in types:
@@ -221,6 +225,31 @@ async def _is_empty_share_group(
         names = member_names(description)
         raise NonEmptyGroup(f"group {group_id!r} has members; stop them first: {names}")
     return is_share
+
+
+async def _settled(cluster: Cluster, group_id: str) -> GroupDescription | KafkaError:
+    """Describe the group; wait while it rebalances without members.
+
+    A classic group does so if its last member left before the first rebalance had ended
+    (group.initial.rebalance.delay.ms), and the coordinator refuses offsets until then.
+    """
+    backoff = cluster.backoff()
+    try:
+        async with asyncio.timeout(cluster.call_timeout_ms() / 1000):
+            while True:
+                described = await describe_share_and_consumer_groups(cluster, [group_id])
+                description = described[group_id]
+                if (
+                    isinstance(description, KafkaError)
+                    or description.members
+                    or description.state not in REBALANCING
+                ):
+                    return description
+                await asyncio.sleep(backoff.next_ms() / 1000)
+    except TimeoutError as error:
+        raise NonEmptyGroup(
+            f"group {group_id!r} has no members and is still rebalancing; expected the state Empty"
+        ) from error
 
 
 async def _partitions(
