@@ -24,7 +24,7 @@ from sharegroup.escaping import escaped
 VERBS = {
     "serve": "Run a broker in the foreground.",
     "topics": "List, describe, create, alter and delete topics.",
-    "groups": "List, describe, reset and delete share groups.",
+    "groups": "List, describe, reset and delete groups: share groups and consumer groups.",
     "cluster": "Show the brokers, the controller, the features and the versions of a cluster.",
     "ping": "Test whether a broker answers.",
     "configs": "Show and change settings of topics, groups and brokers.",
