@@ -94,7 +94,7 @@ def test_reset_to_current_keeps_the_start_offset_and_begins_unknown_partitions_a
 def test_reset_moves_the_committed_offset_of_a_consumer_group(
     target: str, offset: int, run: Run, bootstrap: str
 ) -> None:
-    name = "commits-" + "".join(c for c in target if c.isalnum())
+    name = "resets-" + "".join(c for c in target if c.isalnum())
     run(f"topics create {name} --partitions 1")
     asyncio.run(produce(bootstrap, name))
     words = f"groups reset-offsets {name} --topic {name}"
