@@ -70,6 +70,12 @@ class DeadLetterQueue:
         self.noted: dict[int, Entry] = {}
         self._topic_id: UUID | None = None
 
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic, as text; another one means that it was created again."""
+        assert self._topic_id is not None, "the queue is open"
+        return topic_id_text(TopicId(self._topic_id))
+
     async def __aenter__(self) -> Self:
         try:
             await self._open()

@@ -86,6 +86,10 @@ class Refusals:
             refused = self._by_target[key] = Refused(*key)
         refused.add(partition, offset)
 
+    def put(self, refused: Refused) -> None:
+        """Add the count of a target and a reason, to go on with it."""
+        self._by_target[refused.target, refused.reason] = refused
+
     def __iter__(self) -> Iterator[Refused]:
         return iter(self._by_target.values())
 
