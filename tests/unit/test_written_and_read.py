@@ -39,7 +39,7 @@ from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.dead_letters.redrive import sent_back_headers
+from sharegroup.dead_letters.redrive_copies import sent_back_headers
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import (
     ATTEMPTS_BYTES_MAX,
@@ -138,7 +138,7 @@ PAIRS = (
     ),
     Pair(
         "headers of a redriven record",
-        "dead_letters.redrive:sent_back_headers", "dead_letters.story_headers:story_of",
+        "dead_letters.redrive_copies:sent_back_headers", "dead_letters.story_headers:story_of",
         f"{HERE}::test_redriven",
     ),
     Pair(
@@ -415,7 +415,7 @@ def letter_from(story: Story, own: Sequence[tuple[str, bytes | None]], group: st
 def test_letter_rows(story: Story, own: tuple[tuple[str, bytes | None], ...], group: str) -> None:
     """Times that Spark's microseconds cannot hold are cut; lone surrogates are escaped."""
     letter = letter_from(story, own, group)
-    rows_of_letter = letter_rows(Chunk(0, [letter], frozenset()))
+    rows_of_letter = letter_rows(Chunk(0, [letter], frozenset(), 1))
     origin = letter.story.origin
     assert origin is not None
     found = rows_of_letter["origin"]

@@ -29,7 +29,9 @@ from sharegroup.client.produce.producer import Producer
 from sharegroup.client.settings.client_config import ProducerConfig
 from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
 from sharegroup.dead_letters.queue import DeadLetterQueue
-from sharegroup.dead_letters.redrive import WHY_LEFT, Redrive, Redriven, RedriveOptions
+from sharegroup.dead_letters.redrive import Redrive
+from sharegroup.dead_letters.redrive_copies import RedriveOptions
+from sharegroup.dead_letters.redriven import WHY_LEFT, Redriven
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import KafkaError
 
