@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route as WebRoute
 from starlette.staticfiles import StaticFiles
 
-from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
+from sharegroup.console.access.connection import Connection
+from sharegroup.console.access.sight import SeenHistory, SeenWatcher
+from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import Watcher
+from sharegroup.console.web.bodies import BadBody
+from sharegroup.console.web.changes import ChangeRoute, api_fields, changed, form_fields
+from sharegroup.console.web.gate import EVENT_STREAM, Gate, base_of, visitor_of
 from sharegroup.console.web.live import Streams
+from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
-from sharegroup.console.web.routes import ROUTES, Route
+from sharegroup.console.web.routes import CHANGES, ROUTES, Route
 from sharegroup.console.web.safety import Safety
+from sharegroup.console.web.visitors import Visitor, Visitors
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.http_hosts import HttpHosts
 
@@ -35,7 +39,6 @@ log = logging.getLogger(__name__)
 
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
-EVENT_STREAM = "text/event-stream"
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""
 
@@ -48,60 +51,77 @@ class Console:
         self.history = History()
         self.renderer = Renderer()
         self.streams = Streams()
-        self._admin: AdminClient | None = None
-        self._reading: Cluster | None = None
+        self.visitors = Visitors(settings)
+        self._clients: Connection | None = None
         self._watcher: Watcher | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect to the cluster and watch it while the body runs."""
-        options = self.settings.client_options
-        self._reading = Cluster(config_from(ReadingConfig, {**options}))
-        async with AdminClient(**options) as admin:
-            self._admin = admin
-            self._watcher = Watcher(admin, self._reading, self.history)
-            task = asyncio.create_task(self._watcher.run(), name="console watcher")
+        self._clients = Connection(self.settings.client_options)
+        self._watcher = Watcher(self._clients.admin, self._clients.reading, self.history)
+        tasks = [
+            asyncio.create_task(self._watcher.run(), name="console watcher"),
+            asyncio.create_task(self.visitors.run(), name="console sessions"),
+        ]
+        for task in tasks:
             task.add_done_callback(_tell_end)
-            try:
-                yield
-            finally:
+        try:
+            yield
+        finally:
+            for task in tasks:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-                self._reading.close()
+            await self._clients.close()
+            self._clients = self._watcher = None
 
-    def visit(self, request: Request, path: str) -> Visit:
+    @property
+    def is_running(self) -> bool:
+        """Whether it is connected, or tries to be."""
+        return self._clients is not None
+
+    def visit(self, request: Request, visitor: Visitor, path: str) -> Visit:
         """Return what a page function is given for a request."""
-        assert self._admin is not None, "the console runs"
-        assert self._reading is not None, "the console runs"
+        assert self._clients is not None, "the console runs"
         assert self._watcher is not None, "the console runs"
+        clients = visitor.clients or self._clients
+        view = self._watcher.view
         return Visit(
             query=dict(request.query_params),
             path=path,
-            admin=self._admin,
-            reading=self._reading,
-            watcher=self._watcher,
-            history=self.history,
+            user=visitor.user,
+            rights=visitor.rights,
+            admin=clients.admin,
+            reading=clients.reading,
+            options=clients.options,
+            watcher=SeenWatcher(self._watcher, visitor.sight.of(view)),
+            history=SeenHistory(self.history, visitor.sight, view),
             settings=self.settings,
             now_ms=int(time.time() * 1000),
         )
 
-    def context(self, route: Route, page: Page, request: Request) -> dict[str, Any]:
+    def context(
+        self, page: Page, request: Request, *, path: str, parent: str = ""
+    ) -> dict[str, Any]:
         """Return the variables of a template: the page's, and those of its frame."""
         assert self._watcher is not None, "the console runs"
-        base = str(request.scope.get("root_path", "")).rstrip("/")
+        base, visitor = base_of(request), visitor_of(request)
         return {
             **page.context,
             "title": page.title,
             "base": base,
             "navigation": [
-                (base + other.path, other.name, other.path in (route.path, route.parent))
+                (base + other.path, other.name, other.path in (path, parent))
                 for other in ROUTES
                 if other.name
             ],
             "view": self._watcher.view,
+            "rights": visitor.rights,
+            "form_token": visitor.form_token,
+            "user": visitor.user.name if visitor.session_id else None,
             "settings_of_console": self.settings,
-            "api": f"{base}{API}{route.path}?{request.url.query}",
+            "api": f"{base}{API}{path}?{request.url.query}",
         }
 
 
@@ -115,27 +135,36 @@ def application(settings: ConsoleSettings, *, hosts: HttpHosts | None = None) ->
             yield
 
     return Starlette(
-        routes=list(_routes(console)),
+        routes=[*LoginPage(settings, console.visitors, console.renderer).routes(),
+                *_routes(console)],
         lifespan=lifespan,
-        middleware=[Middleware(Safety, hosts=hosts)],
-    )
+        middleware=[
+            Middleware(Safety, hosts=hosts),
+            Middleware(Gate, console.visitors, is_behind_proxy=settings.is_behind_proxy),
+        ],
+    )  # fmt: skip
 
 
 def _routes(console: Console) -> Sequence[BaseRoute]:
-    pages: list[BaseRoute] = []
+    routes: list[BaseRoute] = []
     for route in ROUTES:
-        pages.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
-        pages.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
-    return [*pages, Mount("/static", StaticFiles(directory=STATIC), name="static")]
+        routes.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
+        routes.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
+    for change in CHANGES:
+        routes.append(WebRoute(change.path, _form_endpoint(console, change), methods=["POST"]))
+        routes.append(
+            WebRoute(API + change.path, _change_endpoint(console, change), methods=["POST"])
+        )
+    return [*routes, Mount("/static", StaticFiles(directory=STATIC), name="static")]
 
 
 def _page_endpoint(console: Console, route: Route) -> Any:
     async def endpoint(request: Request) -> Response:
         if EVENT_STREAM in request.headers.get("accept", ""):
             return await _stream(console, route, request)
-        page, status = await _made(console, route, request)
-        html = console.renderer.page(page.template, console.context(route, page, request))
-        return HTMLResponse(html, status)
+        page, status = await _made(console, route, request, visitor_of(request))
+        context = console.context(page, request, path=route.path, parent=route.parent)
+        return HTMLResponse(console.renderer.page(page.template, context), status)
 
     return endpoint
 
@@ -144,11 +173,18 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
     if console.streams.is_full:
         return Response("too many live pages are open; reload this one by hand\n", 503)
 
-    async def parts() -> dict[str, str]:
-        page, status = await _made(console, route, request)
+    async def parts() -> dict[str, str] | None:
+        # Somebody may have logged out since; `auth` of an application is asked once a stream.
+        visitor = visitor_of(request)
+        if visitor.session_id is not None:
+            found = await console.visitors.visitor(request, is_use=False)
+            if found is None:
+                return None
+            visitor = found
+        page, status = await _made(console, route, request, visitor)
         if status != 200:
             return {}
-        context = console.context(route, page, request)
+        context = console.context(page, request, path=route.path, parent=route.parent)
         return console.renderer.live_parts(page.template, context)
 
     return StreamingResponse(console.streams.events(parts, {}), media_type=EVENT_STREAM)
@@ -156,22 +192,74 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
 
 def _api_endpoint(console: Console, route: Route) -> Any:
     async def endpoint(request: Request) -> Response:
-        page, status = await _made(console, route, request)
+        page, status = await _made(console, route, request, visitor_of(request))
         data = page.data if status == 200 else {"error": page.context["problem"]}
         return Response(to_json(data), status, media_type="application/json")
 
     return endpoint
 
 
-async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
+def _form_endpoint(console: Console, change: ChangeRoute) -> Any:
+    """Return the endpoint for forms of pages, which leads to the page with the result."""
+
+    async def perform(request: Request) -> Page | Response:
+        visitor = visitor_of(request)
+        fields = await form_fields(request, visitor)
+        done = await changed(change, console.visit(request, visitor, change.path), fields)
+        return RedirectResponse(f"{base_of(request)}/{done.address.lstrip('/')}", 303)
+
+    async def endpoint(request: Request) -> Response:
+        answer, status = await _answered(perform(request))
+        if isinstance(answer, Response):
+            return answer
+        context = console.context(answer, request, path=change.path)
+        return HTMLResponse(console.renderer.page(answer.template, context), status)
+
+    return endpoint
+
+
+def _change_endpoint(console: Console, change: ChangeRoute) -> Any:
+    """Return the endpoint for programs, which answers with the result."""
+
+    async def perform(request: Request) -> Page | Response:
+        visitor = visitor_of(request)
+        fields = await api_fields(request, visitor)
+        done = await changed(change, console.visit(request, visitor, change.path), fields)
+        return Response(to_json(done.data), media_type="application/json")
+
+    async def endpoint(request: Request) -> Response:
+        answer, status = await _answered(perform(request))
+        if isinstance(answer, Response):
+            return answer
+        document = to_json({"error": answer.context["problem"]})
+        return Response(document, status, media_type="application/json")
+
+    return endpoint
+
+
+async def _made(
+    console: Console, route: Route, request: Request, visitor: Visitor
+) -> tuple[Page, int]:
     """Return the page and its status; a failure is a page, too."""
+    return await _answered(route.page(console.visit(request, visitor, route.path)))
+
+
+Answer = TypeVar("Answer")
+
+
+async def _answered(answer: Awaitable[Answer]) -> tuple[Answer | Page, int]:
+    """Return an answer with its status; the exceptions of pages and changes become pages."""
     try:
         async with asyncio.timeout(PAGE_SECONDS):
-            return await route.page(console.visit(request, route.path)), 200
+            return await answer, 200
     except NotThere as error:
         return _failure("Not there", str(error)), 404
     except UnknownTopicOrPartition as error:
         return _failure("Not there", str(error)), 404
+    except Forbidden as error:
+        return _failure("Not allowed", str(error)), 403
+    except BadBody as error:
+        return _failure("The request is not complete", str(error)), error.status
     except BadQuery as error:
         return _failure("The address is not complete", str(error)), 400
     except TimeoutError:

@@ -67,7 +67,7 @@ async def topics(visit: Visit) -> Page:
 
 async def topic(visit: Visit) -> Page:
     """Return one topic: partitions with leaders and offsets, and settings."""
-    name = visit.required("name")
+    name = visit.topic("name")
     found = (await visit.admin.describe_topics([name]))[name]
     if not isinstance(found, TopicDescription):
         raise NotThere(f"Topic {name!r}: {found}")

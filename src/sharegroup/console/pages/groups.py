@@ -142,8 +142,9 @@ async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> 
                 runs_max=RUNS_MAX,
                 timeout_ms=LIVE_MS,
             )
-            if shown:
-                return Runs(tuple(shown), LIVE, None)
+            seen = tuple(each for each in shown if visit.rights.may_see_topic(each.topic))
+            if seen:
+                return Runs(seen, LIVE, None)
         except LiveRunsError:
             pass  # The durable state is there without it; the page says which one it shows.
     if not wanted:

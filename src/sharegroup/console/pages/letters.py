@@ -11,10 +11,11 @@ from typing import Any
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
 from sharegroup.console.pages.tables import Column, table
+from sharegroup.console.records.contents import Contents
 from sharegroup.console.records.moments import moment_ms
-from sharegroup.console.records.preview import HIDDEN, preview, short
+from sharegroup.console.records.preview import preview
 from sharegroup.dead_letters.expression import Expression, ExpressionError
-from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.letter import Death, Letter
 from sharegroup.dead_letters.queue import KINDS_MAX, OTHERS, DeadLetterQueue, LetterKind
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
@@ -59,11 +60,14 @@ async def letters(visit: Visit) -> Page:
     topic = visit.query.get("topic", "")
     if not topic:
         return _topics(visit)
-    selection = selection_of(visit.query)
-    looked = await _look(visit, topic, selection)
+    topic, selection = visit.topic(), selection_of(visit.query)
+    contents = visit.contents(topic)
+    if not contents.is_shown and (selection.where or selection.key):
+        raise BadQuery("you may not see the values of this topic, so you cannot search them")
+    looked = await _look(visit, contents, selection)
     kept = {name: visit.query[name] for name in CONDITIONS if visit.query.get(name)}
     kinds = [_kind_row(topic, kept, kind, deaths) for kind, deaths in looked.kinds.items()]
-    rows = [_letter_row(letter, is_redriven, visit) for letter, is_redriven in looked.newest()]
+    rows = [_letter_row(contents, letter, is_redriven) for letter, is_redriven in looked.newest()]
     context = {
         "topic": topic,
         "form": {name: visit.query.get(name, "") for name in CONDITIONS},
@@ -128,10 +132,9 @@ class Looked:
     kinds: dict[LetterKind, Deaths] = field(default_factory=dict)
     heap: list[tuple[int, int, int, Letter, bool]] = field(default_factory=list)
 
-    def add(self, letter: Letter, *, is_redriven: bool) -> None:
-        """Count a letter, and keep it if it is among the newest."""
+    def add(self, letter: Letter, death: Death, *, is_redriven: bool) -> None:
+        """Count a letter, and keep it if it is among the newest; ``death`` is what is shown."""
         self.count += 1
-        death = letter.death
         kind = LetterKind(death.group, death.handler, str(death.reason), death.error_class)
         if kind not in self.kinds and len(self.kinds) >= KINDS_MAX:
             kind = OTHERS
@@ -152,17 +155,21 @@ class Looked:
             self.heap, key=lambda entry: entry[:3], reverse=True)]  # fmt: skip
 
 
-async def _look(visit: Visit, topic: str, selection: Selection) -> Looked:
+async def _look(visit: Visit, contents: Contents, selection: Selection) -> Looked:
     """Read the letters of a topic until the time is over."""
     looked = Looked()
     end_at = time.monotonic() + LOOK_SECONDS
     needs_records = selection.where is not None or selection.key is not None
-    async with DeadLetterQueue(topic, **visit.options) as queue:
+    async with DeadLetterQueue(contents.topic, **visit.options) as queue:
         async for chunk in queue.chunks(
             selection, complete=needs_records, unreadable=lambda _, __: None
         ):
             for letter in chunk.letters:
-                looked.add(letter, is_redriven=letter.offset in chunk.redriven)
+                shown = contents.letter(letter)
+                # A match would tell what is masked.
+                if shown.is_whole or not needs_records:
+                    is_redriven = letter.offset in chunk.redriven
+                    looked.add(letter, shown.death, is_redriven=is_redriven)
             if time.monotonic() >= end_at:
                 looked.is_complete = False
                 break
@@ -186,15 +193,16 @@ def _kind_row(
     }
 
 
-def _letter_row(letter: Letter, is_redriven: bool, visit: Visit) -> dict[str, Any]:
-    death = letter.death
+def _letter_row(contents: Contents, letter: Letter, is_redriven: bool) -> dict[str, Any]:
+    shown = contents.letter(letter)
+    death = shown.death
     return {
         "at_ms": letter.timestamp_ms,
         "place": f"{letter.partition}:{letter.offset}",
         "reason": str(death.reason),
         "error_class": death.error_class,
         "message": (death.error_message or death.message)[:200],
-        "value": short(letter.value) if visit.settings.show_values else HIDDEN,
+        "value": contents.line(shown.value),
         "sent_back": "yes" if is_redriven else "",
         "address": letter_address(letter.topic, letter.partition, letter.offset),
     }
@@ -207,7 +215,7 @@ def letter_address(topic: str, partition: int, offset: int) -> str:
 
 async def letter(visit: Visit) -> Page:
     """Return one dead letter: why it is one, where its record was, its attempts and traceback."""
-    topic = visit.required("topic")
+    topic = visit.topic()
     place = (visit.number("partition", 0) or 0, visit.number("offset", 0) or 0)
     found: tuple[Letter, bool] | None = None
     async with DeadLetterQueue(topic, **visit.options) as queue:
@@ -221,26 +229,26 @@ async def letter(visit: Visit) -> Page:
             "purged, removed by retention, or never there."
         )
     shown, is_redriven = found
-    shows = visit.settings.show_values
-    death = shown.death
-    key, value = (preview(shown.key), preview(shown.value)) if shows else (HIDDEN, HIDDEN)
+    contents = visit.contents(topic, partition=place[0], offset=place[1])
+    seen = contents.letter(shown)
+    death = seen.death
+    key, value = contents.whole(seen.key), contents.whole(seen.value)
     context = {
         "letter": shown,
+        "story": seen.story,
         "death": death,
         "writer": "a broker" if shown.by_broker else "a worker" if shown.by_worker else "somebody",
         "is_redriven": is_redriven,
         "key": key,
         "value": value,
-        "headers": [
-            (name, preview(content) if shows else HIDDEN) for name, content in shown.headers
-        ],
+        "headers": [(name, contents.whole(content)) for name, content in seen.headers],
         "traceback": preview(death.traceback.encode("utf-8", "replace"))
         if death.traceback
         else None,
     }
     data = {
         "topic": topic, "partition": shown.partition, "offset": shown.offset,
-        "death": death._asdict(), "origin": shown.story.origin, "failures": shown.story.failures,
+        "death": death._asdict(), "origin": seen.story.origin, "failures": seen.story.failures,
         "is_origin_claimed": shown.is_origin_claimed, "redriven": is_redriven,
         "key": key.text, "value": value.text,
     }  # fmt: skip

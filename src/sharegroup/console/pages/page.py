@@ -14,13 +14,20 @@ from typing import Any, Protocol
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientOptions
+from sharegroup.console.access.audit import log_values_seen
+from sharegroup.console.access.roles import Rights, User
+from sharegroup.console.access.sight import SeenWatcher
+from sharegroup.console.records.contents import Contents
 from sharegroup.console.settings import ConsoleSettings
-from sharegroup.console.watch.history import History
-from sharegroup.console.watch.watcher import Watcher
+from sharegroup.console.watch.history import Histories
 
 
 class NotThere(Exception):
     """The page's subject does not exist; the text says what to do."""
+
+
+class Forbidden(Exception):
+    """The user may not do or see this; the text says what is needed."""
 
 
 class BadQuery(ValueError):
@@ -44,18 +51,36 @@ class Visit:
 
     query: Mapping[str, str]
     path: str
+    user: User
+    rights: Rights
+    """What the user may see and change."""
     admin: AdminClient
     """The user's own connection."""
     reading: Cluster
-    watcher: Watcher
-    history: History
+    options: ClientOptions
+    """The options of clients that a page opens for itself: those of the user's connection."""
+    watcher: SeenWatcher
+    """Its view has what the user may see."""
+    history: Histories
     settings: ConsoleSettings
     now_ms: int
 
-    @property
-    def options(self) -> ClientOptions:
-        """The options of clients that a page opens for itself."""
-        return self.settings.client_options
+    def topic(self, name: str = "topic") -> str:
+        """Return the topic that a parameter names; raise `NotThere` if the user may not see it."""
+        topic = self.required(name)
+        if not self.rights.may_see_topic(topic):
+            raise NotThere(f"There is no topic {topic!r} in this cluster, or you may not see it.")
+        return topic
+
+    def contents(self, topic: str, **place: int | None) -> Contents:
+        """Return what the user may see of a topic's records, and log that they saw values.
+
+        ``place`` is a partition and an offset, if the page shows one record.
+        """
+        is_shown = self.rights.may_see_values(topic)
+        if is_shown:
+            log_values_seen(self.user, topic, place)
+        return Contents(topic, self.rights.masks, is_shown)
 
     def required(self, name: str) -> str:
         """Return a parameter; raise `BadQuery` if the address lacks it."""

@@ -10,8 +10,9 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.console.pages.groups import LIVE, runs_of
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
+from sharegroup.console.records.contents import Contents
 from sharegroup.console.records.moments import moment_ms
-from sharegroup.console.records.preview import HIDDEN, Preview, preview, short
+from sharegroup.console.records.preview import Preview
 from sharegroup.console.records.search import (
     READ_MS,
     TEXT_BYTES_MAX,
@@ -42,6 +43,10 @@ async def records(visit: Visit) -> Page:
     if not topic:
         context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
         return Page("records.html", "Records", context, {"topics": names})
+    topic, wanted = visit.topic(), _wanted(visit)
+    contents = visit.contents(topic)
+    if not (contents.is_shown or wanted.is_everything):
+        raise BadQuery("you may not see the values of this topic, so you cannot search them")
     described = (await visit.admin.describe_topics([topic]))[topic]
     if isinstance(described, KafkaError):
         raise NotThere(f"Topic {topic!r}: {described}")
@@ -52,7 +57,7 @@ async def records(visit: Visit) -> Page:
             numbers = f"0 to {len(ranges) - 1}"
             raise NotThere(f"Topic {topic!r} has no partition {partition}; it has {numbers}.")
         ranges = [ranges[partition]]
-    search = Search(visit.reading, ranges, _wanted(visit))
+    search = Search(visit.reading, ranges, wanted, contents.record)
     positions = parsed_positions(visit.query.get("at", ""))
     has_start = not positions and (visit.query.get("offset") or visit.query.get("time"))
     order = "oldest" if has_start else visit.query.get("order", "newest")
@@ -64,7 +69,7 @@ async def records(visit: Visit) -> Page:
         result = await search.newest(positions)
     else:
         raise BadQuery(f"order: expected one of {', '.join(ORDERS)}, found {order[:40]!r}")
-    rows = [_row(topic, found, shows=visit.settings.show_values) for found in result.found]
+    rows = [_row(contents, found) for found in result.found]
     more = None
     if not result.is_complete:
         kept = {name: text for name, text in visit.query.items() if name not in STARTS}
@@ -120,15 +125,15 @@ async def _start(visit: Visit, ranges: list[PartitionRange]) -> dict[int, int]:
     }
 
 
-def _row(topic: str, found: Found, *, shows: bool) -> dict[str, Any]:
-    record = found.record
+def _row(contents: Contents, found: Found) -> dict[str, Any]:
+    topic, record = contents.topic, found.record
     return {
         "topic": topic,
         "partition": found.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
-        "key": short(record.key) if shows else HIDDEN,
-        "value": short(record.value) if shows else HIDDEN,
+        "key": contents.line(record.key),
+        "value": contents.line(record.value),
         "headers": len(record.headers),
         "address": address("record", topic=topic, partition=found.partition, offset=record.offset),
     }
@@ -144,20 +149,19 @@ def _document(row: dict[str, Any]) -> dict[str, Any]:
 
 async def record(visit: Visit) -> Page:
     """Return one record: key, value, headers, its state in each share group, and its story."""
-    topic = visit.required("topic")
+    topic = visit.topic()
     partition, offset = visit.number("partition", 0), visit.number("offset", 0)
     assert partition is not None, "the default is a number"
     assert offset is not None, "the default is a number"
     where = TopicPartition(topic, partition)
-    found = await _read(visit, where, offset)
-    shows = visit.settings.show_values
+    contents = visit.contents(topic, partition=partition, offset=offset)
+    found = contents.record(await _read(visit, where, offset))
     states = await _states(visit, where, offset)
     headers = [
-        (name, preview(content) if shows else HIDDEN)
-        for name, content in found.headers[:HEADERS_SHOWN_MAX]
+        (name, contents.whole(content)) for name, content in found.headers[:HEADERS_SHOWN_MAX]
     ]
-    story = story_of(found.headers)
-    key, value = (preview(found.key), preview(found.value)) if shows else (HIDDEN, HIDDEN)
+    story = contents.story(story_of(found.headers))
+    key, value = contents.whole(found.key), contents.whole(found.value)
     context = {
         "where": where,
         "offset": offset,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sharegroup.client.admin.types import AclBindingFilter
-from sharegroup.console.pages.page import Page, Visit
+from sharegroup.console.pages.page import Forbidden, Page, Visit
 from sharegroup.console.pages.tables import Column, TableView, table
 from sharegroup.errors import KafkaError
 
@@ -31,6 +31,11 @@ Rows = list[dict[str, Any]]
 
 async def rights(visit: Visit) -> Page:
     """Return ACLs, users and quotas; what the console may not read says so."""
+    if not visit.rights.may_see_cluster:
+        raise Forbidden(
+            "ACLs, users and quotas name what is hidden from you: they need a grant for all "
+            "groups and topics, or a login with a user of the cluster"
+        )
     parts: dict[str, tuple[Sequence[Column], Callable[[Visit], Awaitable[Rows]], str, str]] = {
         "acls": (ACLS, _acls, "principal", "There are no ACLs."),
         "users": (USERS, _users, "user", "There are no users of SCRAM."),

@@ -36,11 +36,18 @@ async def transactions(visit: Visit) -> Page:
             "age_ms": max(0, visit.now_ms - found.started_at_ms) if found.started_at_ms else None,
             "timeout_ms": found.timeout_ms,
             "producer_id": found.producer_id,
-            "partitions": [f"{where.topic} {where.partition}" for where in found.partitions],
+            "partitions": [
+                f"{where.topic} {where.partition}"
+                for where in found.partitions
+                if visit.rights.may_see_topic(where.topic)
+            ],
         }
         for found in described.values()
         if isinstance(found, TransactionDescription) and found.state in OPEN
     ]
+    # An id may be the name of what is hidden.
+    if not visit.rights.may_see_cluster:
+        rows = [row for row in rows if row["partitions"]]
     shown = table(
         "transactions", COLUMNS, rows, visit.query, sort="-age_ms",
         empty="No transaction is open.",

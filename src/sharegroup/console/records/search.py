@@ -103,10 +103,15 @@ class Search:
         reading: Cluster,
         ranges: Iterable[PartitionRange],
         wanted: Wanted,
+        seen: Callable[[DecodedRecord], DecodedRecord],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reading = reading
+        """Prepare a search; ``seen`` returns what the user may see of a record.
+
+        A search for a masked content would tell that content, so only what is seen is compared.
+        """
+        self._reading, self._seen = reading, seen
         self._ranges = {each.where.partition: each for each in ranges}
         self._wanted = wanted
         self._monotonic = monotonic
@@ -189,7 +194,7 @@ class Search:
             async for batch in read_records(
                 self._reading, window, unreadable=self._note, timeout_ms=READ_MS
             ):
-                records += batch
+                records += map(self._seen, batch)
                 result.looked_at_bytes += sum(
                     len(record.key or b"") + len(record.value or b"") for record in batch
                 )

@@ -20,7 +20,8 @@ STREAMS_MAX = 200
 PAUSE_SECONDS = 1.0
 RETRY_MS = 2_000
 
-Parts = Callable[[], Awaitable[dict[str, str]]]
+Parts = Callable[[], Awaitable[dict[str, str] | None]]
+"""Returns the live parts of a page; None ends the stream, because the user has logged out."""
 
 
 class Streams:
@@ -42,6 +43,8 @@ class Streams:
             yield f"retry: {RETRY_MS}\n\n".encode()
             while time.monotonic() < end:
                 new = await parts()
+                if new is None:
+                    break
                 changed = {name: html for name, html in new.items() if shown.get(name) != html}
                 if changed:
                     shown = new

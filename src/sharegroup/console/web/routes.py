@@ -14,6 +14,7 @@ from sharegroup.console.pages import (
     transactions,
 )
 from sharegroup.console.pages.page import PageFunction
+from sharegroup.console.web.changes import ChangeRoute
 
 
 class Route(NamedTuple):
@@ -41,3 +42,6 @@ ROUTES = (
     Route("/access", rights.rights, "Access"),
     Route("/brokers", around.brokers, "Brokers"),
 )
+
+CHANGES: tuple[ChangeRoute, ...] = ()
+"""What users may change."""
