@@ -156,6 +156,10 @@ Every key below is always there, with or without `--verbose`; `null` is what the
 know. Keys may be added, and none is renamed or taken away.
 """
 
+JOB_KEYS = (
+    "id kind topic state filter options counted done remaining started_by started updated "
+    "ended runner error resumes result"
+)
 JSON_KEYS = {
     "groups list": "group type protocol state",
     "groups describe": "group topic partition leader_epoch start_offset lag",
@@ -207,10 +211,15 @@ JSON_KEYS = {
         "by_broker claimed record_missing traceback"
     ),
     "dlq redrive": (
-        "sent (an object: records by topic) left (an object: letters by why) refused "
+        "job (its id; null with --dry-run and --no-job) sent (an object: records by topic) "
+        "left (an object: letters by why) refused "
         "(an array of target reason letters at at_complete) without_headers dry_run interrupted"
     ),
     "dlq purge": "topic partition deleted before_offset behind",
+    "jobs list": JOB_KEYS,
+    "jobs show": JOB_KEYS,
+    "jobs abort": "id state",
+    "jobs resume": JOB_KEYS,
     "perf produce": (
         "records bytes elapsed_ms records_per_second mib_per_second latency_ms (an object: average "
         "p50 p95 p99 p99.9 max) failed (with --warmup-records also steady, the same of the records "
