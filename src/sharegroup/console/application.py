@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -30,8 +29,6 @@ from sharegroup.console.web.routes import ROUTES, Route
 from sharegroup.console.web.safety import Safety
 from sharegroup.errors import KafkaError
 from sharegroup.http_hosts import HttpHosts
-
-log = logging.getLogger(__name__)
 
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
@@ -61,7 +58,6 @@ class Console:
             self._admin = admin
             self._watcher = Watcher(admin, self._reading, self.history)
             task = asyncio.create_task(self._watcher.run(), name="console watcher")
-            task.add_done_callback(_tell_end)
             try:
                 yield
             finally:
@@ -75,6 +71,7 @@ class Console:
         assert self._admin is not None, "the console runs"
         assert self._reading is not None, "the console runs"
         assert self._watcher is not None, "the console runs"
+        self._watcher.looks_at()
         return Visit(
             query=dict(request.query_params),
             path=path,
@@ -181,8 +178,3 @@ async def _made(console: Console, route: Route, request: Request) -> tuple[Page,
 
 def _failure(title: str, problem: str) -> Page:
     return Page("failure.html", title, {"problem": problem})
-
-
-def _tell_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("event=console.watcher_failed error=%r action='restart the console'", error)

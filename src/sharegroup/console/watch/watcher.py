@@ -42,7 +42,7 @@ from sharegroup.console.watch.cluster_view import (
     MemberView,
     TopicView,
 )
-from sharegroup.console.watch.history import UNKNOWN, History, Point
+from sharegroup.console.watch.history import History
 from sharegroup.console.watch.oldest import OldestRecords
 from sharegroup.dead_letters.letter_topics import letter_topics
 from sharegroup.errors import KafkaError
@@ -63,6 +63,8 @@ LOOKED_MAX = 50
 """Groups that are described every second."""
 REQUEST_SECONDS = 10.0
 HOUR_MS = 60 * 60 * 1000
+DEFECT = "the console's watcher"
+"""What a problem is about that is a defect of the console itself."""
 PERIODS = {"brokers": 5.0, "groups": 2.0, "letters": 20.0, "topics": 30.0}
 
 
@@ -98,10 +100,21 @@ class Watcher:
             self._looked_at[group_id] = now
 
     async def run(self) -> None:
-        """Look at the cluster again and again, until this is cancelled."""
+        """Look at the cluster again and again, until this is cancelled.
+
+        An unexpected error, which is a defect of the console, is logged and shown on the page,
+        and the next look may succeed: a console that shows old values as live would mislead.
+        """
         while True:
             started_at = self._monotonic()
-            await self.look()
+            try:
+                await self.look()
+                self._tell(DEFECT, None)
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}; the console's log has more"
+                if self.view.problems.get(DEFECT) != text:
+                    log.exception("event=console.watcher_failed")
+                self._tell(DEFECT, text)
             pause = LOOK_SECONDS if self._is_watched(started_at) else IDLE_LOOK_SECONDS
             await asyncio.sleep(max(0.0, started_at + pause - self._monotonic()))
 
@@ -131,14 +144,20 @@ class Watcher:
         self._changed = asyncio.Event()
 
     async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> None:
-        problems = dict(self.view.problems)
         try:
             await step()
-            problems.pop(subject, None)
         except KafkaError as error:
-            if problems.get(subject) != str(error):
+            if self.view.problems.get(subject) != str(error):
                 log.warning("event=console.look_failed subject=%r error=%s", subject, error)
-            problems[subject] = str(error)
+            self._tell(subject, str(error))
+        else:
+            self._tell(subject, None)
+
+    def _tell(self, subject: str, problem: str | None) -> None:
+        """Set what the view says could not be read of a subject; None if it was read."""
+        problems = {name: text for name, text in self.view.problems.items() if name != subject}
+        if problem is not None:
+            problems[subject] = problem
         self.view = replace(self.view, problems=problems)
 
     # The parts.
@@ -196,6 +215,7 @@ class Watcher:
         by_id = {group.group_id: group for group in sorted(listed, key=lambda each: each.group_id)}
         kept = dict(list(by_id.items())[:GROUPS_MAX])
         known = set(self._turn)
+        self._turn = deque(group_id for group_id in self._turn if group_id in kept)
         self._turn.extendleft(group_id for group_id in kept if group_id not in known)
         self._listed = kept
         groups = {
@@ -231,8 +251,12 @@ class Watcher:
         now_ms = self._wall_ms()
         for group in described:
             if group.error is None:
-                point = Point(now_ms, _known(group.lag), _known(group.settled))
-                self._history.add(group.group_id, point)
+                self._history.add(
+                    group.group_id,
+                    at_ms=now_ms,
+                    lag=group.lag,
+                    progress=group.progress_since(self.view.groups[group.group_id]),
+                )
         groups = {**self.view.groups, **{group.group_id: group for group in described}}
         self.view = replace(self.view, groups=groups)
 
@@ -243,10 +267,8 @@ class Watcher:
         new = [group_id for group_id in self._listed if self.view.groups[group_id].seen_at is None]
         chosen = new[: max(count, LOOKED_MAX)]
         for _ in range(min(count, len(self._turn))):
-            group_id = self._turn.popleft()
-            if group_id in self._listed:
-                self._turn.append(group_id)
-                chosen.append(group_id)
+            self._turn.rotate(-1)
+            chosen.append(self._turn[-1])
         return list(dict.fromkeys(chosen))
 
     async def _share_groups(self, group_ids: list[str]) -> list[GroupView]:
@@ -355,7 +377,3 @@ def _committed(
     if committed.offset is not None and isinstance(end, ListedOffset):
         lag = max(0, end.offset - committed.offset)
     return GroupPartition(where, committed.offset, lag)
-
-
-def _known(number: int | None) -> int:
-    return UNKNOWN if number is None else number
