@@ -17,6 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from sharegroup.client.admin.admin_client import AdminClient
@@ -45,7 +46,7 @@ from sharegroup.console.watch.cluster_view import (
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.oldest import OldestRecords
 from sharegroup.dead_letters.letter_topics import letter_topics
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import GroupType
 
 log = logging.getLogger(__name__)
@@ -61,11 +62,16 @@ GROUPS_MAX = 10_000
 """Groups that are described; the others are a number."""
 LOOKED_MAX = 50
 """Groups that are described every second."""
+BROKER_SECONDS = 3.0
+"""The time after which no broker counts as one that answers."""
 REQUEST_SECONDS = 10.0
+LETTERS_SECONDS = 20.0
+"""Time for all requests that count letters."""
 HOUR_MS = 60 * 60 * 1000
 DEFECT = "the console's watcher"
 """What a problem is about that is a defect of the console itself."""
-PERIODS = {"brokers": 5.0, "groups": 2.0, "letters": 20.0, "topics": 30.0}
+BROKERS = "brokers"
+PERIODS = {BROKERS: 5.0, "groups": 2.0, "letters": 20.0, "topics": 30.0}
 
 
 class Watcher:
@@ -89,13 +95,15 @@ class Watcher:
         self._turn: deque[str] = deque()
         """The groups in the order in which they are described next."""
         self._listed: dict[str, GroupListing] = {}
-        self._changed = asyncio.Event()
+        self._visited = asyncio.Event()
+        """Set when somebody looks at the console, so that a page after a break is soon fresh."""
         self.view = ClusterView()
 
     def looks_at(self, group_ids: Iterable[str] = ()) -> None:
         """Note that somebody looks at the console, and at these groups in particular."""
         now = self._monotonic()
         self._looked_at[""] = now
+        self._visited.set()
         for group_id in group_ids:
             self._looked_at[group_id] = now
 
@@ -115,12 +123,11 @@ class Watcher:
                 if self.view.problems.get(DEFECT) != text:
                     log.exception("event=console.watcher_failed")
                 self._tell(DEFECT, text)
-            pause = LOOK_SECONDS if self._is_watched(started_at) else IDLE_LOOK_SECONDS
-            await asyncio.sleep(max(0.0, started_at + pause - self._monotonic()))
-
-    async def wait_changed(self) -> None:
-        """Return after the next look."""
-        await self._changed.wait()
+            self._visited.clear()
+            if not self._is_watched(started_at):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._visited.wait(), IDLE_LOOK_SECONDS - LOOK_SECONDS)
+            await asyncio.sleep(max(0.0, started_at + LOOK_SECONDS - self._monotonic()))
 
     def _is_watched(self, now: float) -> bool:
         return now - self._looked_at.get("", -math.inf) < LOOKED_SECONDS
@@ -128,7 +135,7 @@ class Watcher:
     async def look(self) -> None:
         """Refresh what is due, and publish the new view."""
         steps: dict[str, Callable[[], Awaitable[None]]] = {
-            "brokers": self._look_at_brokers,
+            BROKERS: self._look_at_brokers,
             "topics": self._look_at_topics,
             "groups": self._list_groups,
             "letters": self._look_at_letters,
@@ -137,21 +144,26 @@ class Watcher:
         for name, step in steps.items():
             if now >= self._due[name]:
                 self._due[name] = now + PERIODS[name]
-                await self._try(name, step)
-        await self._try("group details", self._describe_due_groups)
+                if not await self._try(name, step):
+                    # The next look begins with the question whether any broker answers.
+                    self._due[BROKERS] = -math.inf
+                    if name == BROKERS:
+                        break  # No other request would be answered.
+        else:
+            await self._try("group details", self._describe_due_groups)
         self.view = replace(self.view, looked_at=self._monotonic())
-        self._changed.set()
-        self._changed = asyncio.Event()
 
-    async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> bool:
+        """Take a step, and return whether it succeeded; the view says it if not."""
         try:
             await step()
         except KafkaError as error:
             if self.view.problems.get(subject) != str(error):
                 log.warning("event=console.look_failed subject=%r error=%s", subject, error)
             self._tell(subject, str(error))
-        else:
-            self._tell(subject, None)
+            return False
+        self._tell(subject, None)
+        return True
 
     def _tell(self, subject: str, problem: str | None) -> None:
         """Set what the view says could not be read of a subject; None if it was read."""
@@ -163,15 +175,15 @@ class Watcher:
     # The parts.
 
     async def _look_at_brokers(self) -> None:
-        lost = reachability_of(self._admin).lost
         try:
-            cluster = await self._admin.describe_cluster(timeout=REQUEST_SECONDS)
+            cluster = await self._admin.describe_cluster(timeout=BROKER_SECONDS)
         except KafkaError:
             lost = reachability_of(self._admin).lost
             known = self.view.brokers
             stale = tuple(replace(broker, error=lost.get(broker.address)) for broker in known)
             self.view = replace(self.view, brokers=stale)
             raise
+        lost = reachability_of(self._admin).lost
         brokers = tuple(
             BrokerView(
                 node_id=node.node_id,
@@ -196,7 +208,12 @@ class Watcher:
 
     async def _look_at_letters(self) -> None:
         hour_ago_ms = self._wall_ms() - HOUR_MS
-        found = await letter_topics(self._admin, since_ms=hour_ago_ms)
+        try:
+            async with asyncio.timeout(LETTERS_SECONDS):
+                found = await letter_topics(self._admin, since_ms=hour_ago_ms)
+        except TimeoutError as error:
+            text = f"the counts of letters were not there after {LETTERS_SECONDS:.0f} s"
+            raise RequestTimedOut(text) from error
         letters = {
             topic.name: LetterTopicView(
                 name=topic.name,
