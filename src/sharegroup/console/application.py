@@ -275,4 +275,5 @@ def _failure(title: str, problem: str) -> Page:
 
 def _tell_end(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("event=console.watcher_failed error=%r action='restart the console'", error)
+        log.error("event=console.task_failed task=%r error=%r action='restart the console'",
+                  task.get_name(), error)  # fmt: skip

@@ -13,6 +13,10 @@ POINTS_MAX = 400
 """Points of a line; more are thinned out to the largest of each part."""
 STEPS_Y = 4
 
+UNITS = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+ROUNDS_UP = 0.9995
+"""From this part of a unit on, a number of the next smaller unit would be rounded to 1000."""
+
 Points = Sequence[tuple[int, int]]
 """Moments in ms since 1970, and values."""
 
@@ -74,11 +78,11 @@ def thinned(points: Points, count_max: int) -> list[tuple[int, int]]:
 
 
 def short(number: float) -> str:
-    """Return a number with at most four characters: 950, 1.2k, 35M."""
-    for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= factor:
+    """Return a number with at most four characters: 950, 1.2k, 35M, 9.2E."""
+    for unit, factor in UNITS:
+        if number >= factor * ROUNDS_UP:
             value = number / factor
-            return f"{value:.1f}{unit}".replace(".0", "") if value < 10 else f"{value:.0f}{unit}"
+            return f"{value:.1f}{unit}".replace(".0", "") if value < 9.95 else f"{value:.0f}{unit}"
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
 
 

@@ -27,7 +27,7 @@ class Column:
     key: str
     heading: str
     kind: str = "text"
-    """``text``, ``number``, ``age``, ``time``, ``spark``, ``state`` or ``id``."""
+    """``text``, ``number``, ``age``, ``time``, ``spark``, ``state``, ``list`` or ``id``."""
     link: Callable[[Row], str] | None = None
     """Returns the address that a cell leads to."""
     narrow: bool = True
@@ -127,10 +127,17 @@ def _heading(column: Column, key: str, is_down: bool, address: Callable[..., str
 
 def _has(row: Row, columns: Sequence[Column], find: str) -> bool:
     return any(
-        find in str(row.get(column.key, "")).casefold()
+        find in str(text).casefold()
         for column in columns
-        if column.kind in ("text", "id", "state")
+        for text in _texts(column, row.get(column.key))
     )
+
+
+def _texts(column: Column, value: Any) -> Iterable[object]:
+    """Return the texts of a cell that can be searched."""
+    if column.kind == "list":
+        return value or ()
+    return () if value is None or column.kind not in ("text", "id", "state") else (value,)
 
 
 def _order(value: object) -> tuple[int, Any]:

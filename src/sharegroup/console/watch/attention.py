@@ -86,7 +86,6 @@ def _cluster(view: ClusterView) -> Iterator[Attention]:
                 "start the brokers that have its replicas",
                 "/topic",
                 (("name", topic.name),),
-                "sharegroup_offline_partitions",
             )
     for subject, error in view.problems.items():
         yield Attention(
@@ -109,7 +108,7 @@ def _letters(view: ClusterView) -> Iterator[Attention]:
                 "look at their reasons; send them back when the cause is mended",
                 "/letters",
                 (("topic", topic.name),),
-                "sharegroup_share_dead_letters_total",
+                "sharegroup_worker_dead_lettered_total",
             )
 
 
@@ -135,7 +134,7 @@ def _group(group: GroupView, history: Histories, now_ms: int) -> Iterator[Attent
             "start its workers",
             "/group",
             link,
-            "sharegroup_share_group_members",
+            "sharegroup_share_partition_lag",
         )
     elif (growth := history.of(group.group_id).growth() or 0) >= GROWTH_MIN and lag:
         yield Attention(
@@ -145,7 +144,7 @@ def _group(group: GroupView, history: Histories, now_ms: int) -> Iterator[Attent
             "add workers, or look for a handler that became slow",
             "/group",
             link,
-            "sharegroup_share_group_lag",
+            "sharegroup_share_partition_lag",
         )
     if group.oldest_ms is not None and lag and now_ms - group.oldest_ms > OLD_MS:
         hours = (now_ms - group.oldest_ms) / OLD_MS

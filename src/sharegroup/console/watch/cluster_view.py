@@ -80,11 +80,18 @@ class GroupView:
         lags = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(lags) if lags else None
 
-    @property
-    def settled(self) -> int | None:
-        """The sum of the offsets, which grows with each record that is settled in order."""
-        offsets = [part.offset for part in self.partitions if part.offset is not None]
-        return sum(offsets) if offsets else None
+    def progress_since(self, earlier: GroupView) -> int:
+        """Return by how much the offsets of its partitions went forward.
+
+        A partition whose offset became known, or was reset to an older one, counts as 0.
+        """
+        before = {part.where: part.offset for part in earlier.partitions}
+        steps = 0
+        for part in self.partitions:
+            offset = before.get(part.where)
+            if offset is not None and part.offset is not None:
+                steps += max(0, part.offset - offset)
+        return steps
 
     @property
     def topics(self) -> tuple[str, ...]:

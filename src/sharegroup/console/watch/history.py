@@ -1,7 +1,7 @@
 """The history of groups: a point a second for two hours, a point a minute for eight days.
 
-Points are packed into arrays.  All groups together stay within `POINTS_MAX`: from then on, new
-points of a group replace its oldest.
+Points are packed into arrays.  All groups share `POINTS_MAX` equally: a group that has more points
+than its part drops its oldest with each new one.
 """
 
 from __future__ import annotations
@@ -11,72 +11,87 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-SECONDS_KEPT = 2 * 60 * 60
-MINUTES_KEPT = 8 * 24 * 60
+SECONDS_MS = 2 * 60 * 60 * 1000
+MINUTES_MS = 8 * 24 * 60 * 60 * 1000
 POINTS_MAX = 4_000_000
 """Points of all groups: about 100 MB."""
+GROUP_POINTS_MIN = 20
+"""Points that each group may have, however many groups there are."""
 MINUTE_MS = 60_000
 UNKNOWN = -1
 RATE_MS = 30_000
 """The time over which a rate is taken, so that the steps of acknowledgements even out."""
+RATE_MS_MAX = 5 * MINUTE_MS
+"""Two points that are further apart give no rate."""
 GROWTH_MS = 5 * MINUTE_MS
 """The time over which lag is compared."""
 
 
 class Point(NamedTuple):
-    """A moment of a group: wall clock in ms, lag and settled offsets; -1 means unknown."""
+    """A moment of a group: wall clock in ms, lag (-1: unknown), offsets settled until then."""
 
     at_ms: int
     lag: int
     settled: int
 
 
-class Ring:
-    """The newest points, in order of time."""
+class Series:
+    """Points in order of time; the oldest are dropped."""
 
-    __slots__ = ("_lags", "_limit", "_settled", "_start", "_times")
+    __slots__ = ("_lags", "_settled", "_start", "_times")
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._start = 0
+        """The points before it are dropped; the arrays are cut when these are half of them."""
         self._times, self._lags, self._settled = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._times) - self._start
 
-    def add(self, point: Point) -> None:
-        """Add a point, in place of the oldest if the ring is full."""
-        if len(self._times) < self._limit:
-            self._times.append(point.at_ms)
-            self._lags.append(point.lag)
-            self._settled.append(point.settled)
-            return
-        at = self._start
-        self._times[at], self._lags[at], self._settled[at] = point
-        self._start = (at + 1) % self._limit
+    def add(self, point: Point, *, keep_ms: int) -> None:
+        """Add the newest point; drop those that are more than ``keep_ms`` older."""
+        assert not len(self) or point.at_ms > self._times[-1], "points are added in order"
+        self._times.append(point.at_ms)
+        self._lags.append(point.lag)
+        self._settled.append(point.settled)
+        while self._times[self._start] < point.at_ms - keep_ms:
+            self.drop_oldest()
 
-    def shrink(self) -> None:
-        """Take the present number of points for the limit."""
-        self._limit = max(1, len(self._times))
+    def drop_oldest(self) -> None:
+        """Drop the oldest point."""
+        assert len(self), "there is a point"
+        self._start += 1
+        if self._start * 2 > len(self._times):
+            for column in (self._times, self._lags, self._settled):
+                del column[: self._start]
+            self._start = 0
+
+    def drop_from(self, at_ms: int) -> None:
+        """Drop the points at or after a moment."""
+        end = bisect_left(self._times, at_ms, self._start)
+        for column in (self._times, self._lags, self._settled):
+            del column[end:]
 
     def since(self, at_ms: int) -> Iterator[Point]:
         """Yield the points from this moment on, oldest first."""
-        first = bisect_left(range(len(self._times)), at_ms, key=self._time)
-        return map(self._point, range(first, len(self._times)))
+        first = bisect_left(self._times, at_ms, self._start)
+        return map(Point, self._times[first:], self._lags[first:], self._settled[first:])
 
     def newest(self, before_ms: int | None = None) -> Point | None:
         """Return the newest point, or the newest at or before a moment."""
         end = len(self._times)
         if before_ms is not None:
-            end = bisect_right(range(end), before_ms, key=self._time)
-        return self._point(end - 1) if end else None
+            end = bisect_right(self._times, before_ms, self._start)
+        if end == self._start:
+            return None
+        return Point(self._times[end - 1], self._lags[end - 1], self._settled[end - 1])
 
-    def _time(self, number: int) -> int:
-        return self._times[(self._start + number) % len(self._times)]
-
-    def _point(self, number: int) -> Point:
-        index = (self._start + number) % len(self._times)
-        return Point(self._times[index], self._lags[index], self._settled[index])
+    def oldest(self) -> Point | None:
+        """Return the oldest point."""
+        if not len(self):
+            return None
+        start = self._start
+        return Point(self._times[start], self._lags[start], self._settled[start])
 
 
 class GroupHistory:
@@ -85,7 +100,7 @@ class GroupHistory:
     __slots__ = ("minutes", "seconds")
 
     def __init__(self) -> None:
-        self.seconds, self.minutes = Ring(SECONDS_KEPT), Ring(MINUTES_KEPT)
+        self.seconds, self.minutes = Series(), Series()
 
     def __len__(self) -> int:
         return len(self.seconds) + len(self.minutes)
@@ -104,15 +119,16 @@ class GroupHistory:
     def settled_per_second(self) -> float | None:
         """Return the rate of the last half minute; None without two points in it or near it."""
         last = self.seconds.newest()
-        if last is None or last.settled == UNKNOWN:
+        if last is None:
             return None
         first = self.seconds.newest(before_ms=last.at_ms - RATE_MS)
+        first = first or self.seconds.oldest()
         if first is None:
-            first = next(self.seconds.since(0))
-        if first.settled == UNKNOWN or first.at_ms >= last.at_ms:
             return None
-        # A reset moves offsets back; that is no settling.
-        return max(0.0, (last.settled - first.settled) * 1000 / (last.at_ms - first.at_ms))
+        span_ms = last.at_ms - first.at_ms
+        if not 0 < span_ms <= RATE_MS_MAX:
+            return None
+        return (last.settled - first.settled) * 1000 / span_ms
 
     def growth(self) -> int | None:
         """Return by how much lag grew in the last five minutes; None if that is not known."""
@@ -136,34 +152,37 @@ class History:
 
     def __init__(self, *, points_max: int = POINTS_MAX) -> None:
         self._points_max = points_max
-        self._points = 0
         self._groups: dict[str, GroupHistory] = {}
 
     def __len__(self) -> int:
-        return self._points
+        return sum(map(len, self._groups.values()))
 
     def of(self, group_id: str) -> GroupHistory:
         """Return the history of a group; an empty one if there is none."""
         return self._groups.get(group_id) or GroupHistory()
 
-    def add(self, group_id: str, point: Point) -> None:
-        """Add a point, at most one a second, and the first of each minute to the minutes."""
+    def add(self, group_id: str, *, at_ms: int, lag: int | None, progress: int) -> None:
+        """Add a moment of a group, in which its offsets went forward by ``progress``.
+
+        Each moment is a point of the seconds, and the first of each minute one of the minutes.
+        """
         history = self._groups.setdefault(group_id, GroupHistory())
         last = history.seconds.newest()
-        if last is not None and point.at_ms <= last.at_ms:
-            return  # The wall clock was set back.
-        before = len(history)
-        if self._points >= self._points_max:
-            history.seconds.shrink()
-        history.seconds.add(point)
+        settled = progress if last is None else last.settled + progress
+        point = Point(at_ms, UNKNOWN if lag is None else lag, settled)
+        # If the wall clock was set back, the points after it are of times that come again.
+        history.seconds.drop_from(point.at_ms)
+        history.minutes.drop_from(point.at_ms)
+        history.seconds.add(point, keep_ms=SECONDS_MS)
         minute = history.minutes.newest()
         if minute is None or point.at_ms // MINUTE_MS > minute.at_ms // MINUTE_MS:
-            if self._points >= self._points_max:
-                history.minutes.shrink()
-            history.minutes.add(point)
-        self._points += len(history) - before
+            history.minutes.add(point, keep_ms=MINUTES_MS)
+        allowed = max(GROUP_POINTS_MIN, self._points_max // len(self._groups))
+        while len(history) > allowed:
+            longer = max(history.seconds, history.minutes, key=len)
+            longer.drop_oldest()
 
     def keep(self, group_ids: set[str]) -> None:
         """Forget the groups that are not among these."""
         for group_id in self._groups.keys() - group_ids:
-            self._points -= len(self._groups.pop(group_id))
+            del self._groups[group_id]

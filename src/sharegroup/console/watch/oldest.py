@@ -9,7 +9,7 @@ from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.console.watch.cluster_view import GroupView
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, UnreadableBatch
 
 READS_MAX = 20
 """Records that are read for one group in one look; the others follow in the next."""
@@ -40,9 +40,17 @@ class OldestRecords:
                 known.pop(partition.where, None)
                 continue
             offset, at_ms = known.get(partition.where, (None, None))
+            if offset != partition.offset:
+                at_ms = None
             if offset != partition.offset and reads < READS_MAX:
                 reads += 1
-                at_ms = await self._read(partition.where, partition.offset)
+                try:
+                    at_ms = await self._read(partition.where, partition.offset)
+                except KafkaError as error:
+                    if error.retriable and not isinstance(error, UnreadableBatch):
+                        reads = READS_MAX  # The others would fail, too; the next look tries again.
+                        continue
+                    # No right to read it, or it was deleted: unknown until the offset moves.
                 known[partition.where] = (partition.offset, at_ms)
             if at_ms is not None:
                 times.append(at_ms)
@@ -50,11 +58,8 @@ class OldestRecords:
 
     async def _read(self, where: TopicPartition, offset: int) -> int | None:
         wanted = PartitionRange(where, offset, offset + 1)
-        try:
-            async for records in read_records(self._reading, wanted, timeout_ms=READ_MS):
-                for record in records:
-                    if record.timestamp is not None:
-                        return record.timestamp
-        except KafkaError:
-            return None  # No right to read it, or it was deleted: the age is unknown.
+        async for records in read_records(self._reading, wanted, timeout_ms=READ_MS):
+            for record in records:
+                if record.timestamp is not None:
+                    return record.timestamp
         return None

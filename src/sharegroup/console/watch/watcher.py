@@ -17,6 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from sharegroup.client.admin.admin_client import AdminClient
@@ -42,10 +43,10 @@ from sharegroup.console.watch.cluster_view import (
     MemberView,
     TopicView,
 )
-from sharegroup.console.watch.history import UNKNOWN, History, Point
+from sharegroup.console.watch.history import History
 from sharegroup.console.watch.oldest import OldestRecords
 from sharegroup.dead_letters.letter_topics import letter_topics
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import GroupType
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,16 @@ GROUPS_MAX = 10_000
 """Groups that are described; the others are a number."""
 LOOKED_MAX = 50
 """Groups that are described every second."""
+BROKER_SECONDS = 3.0
+"""The time after which no broker counts as one that answers."""
 REQUEST_SECONDS = 10.0
+LETTERS_SECONDS = 20.0
+"""Time for all requests that count letters."""
 HOUR_MS = 60 * 60 * 1000
-PERIODS = {"brokers": 5.0, "groups": 2.0, "letters": 20.0, "topics": 30.0}
+DEFECT = "the console's watcher"
+"""What a problem is about that is a defect of the console itself."""
+BROKERS = "brokers"
+PERIODS = {BROKERS: 5.0, "groups": 2.0, "letters": 20.0, "topics": 30.0}
 
 
 class Watcher:
@@ -87,27 +95,39 @@ class Watcher:
         self._turn: deque[str] = deque()
         """The groups in the order in which they are described next."""
         self._listed: dict[str, GroupListing] = {}
-        self._changed = asyncio.Event()
+        self._visited = asyncio.Event()
+        """Set when somebody looks at the console, so that a page after a break is soon fresh."""
         self.view = ClusterView()
 
     def looks_at(self, group_ids: Iterable[str] = ()) -> None:
         """Note that somebody looks at the console, and at these groups in particular."""
         now = self._monotonic()
         self._looked_at[""] = now
+        self._visited.set()
         for group_id in group_ids:
             self._looked_at[group_id] = now
 
     async def run(self) -> None:
-        """Look at the cluster again and again, until this is cancelled."""
+        """Look at the cluster again and again, until this is cancelled.
+
+        An unexpected error, which is a defect of the console, is logged and shown on the page,
+        and the next look may succeed: a console that shows old values as live would mislead.
+        """
         while True:
             started_at = self._monotonic()
-            await self.look()
-            pause = LOOK_SECONDS if self._is_watched(started_at) else IDLE_LOOK_SECONDS
-            await asyncio.sleep(max(0.0, started_at + pause - self._monotonic()))
-
-    async def wait_changed(self) -> None:
-        """Return after the next look."""
-        await self._changed.wait()
+            try:
+                await self.look()
+                self._tell(DEFECT, None)
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}; the console's log has more"
+                if self.view.problems.get(DEFECT) != text:
+                    log.exception("event=console.watcher_failed")
+                self._tell(DEFECT, text)
+            self._visited.clear()
+            if not self._is_watched(started_at):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._visited.wait(), IDLE_LOOK_SECONDS - LOOK_SECONDS)
+            await asyncio.sleep(max(0.0, started_at + LOOK_SECONDS - self._monotonic()))
 
     def _is_watched(self, now: float) -> bool:
         return now - self._looked_at.get("", -math.inf) < LOOKED_SECONDS
@@ -115,7 +135,7 @@ class Watcher:
     async def look(self) -> None:
         """Refresh what is due, and publish the new view."""
         steps: dict[str, Callable[[], Awaitable[None]]] = {
-            "brokers": self._look_at_brokers,
+            BROKERS: self._look_at_brokers,
             "topics": self._look_at_topics,
             "groups": self._list_groups,
             "letters": self._look_at_letters,
@@ -124,35 +144,46 @@ class Watcher:
         for name, step in steps.items():
             if now >= self._due[name]:
                 self._due[name] = now + PERIODS[name]
-                await self._try(name, step)
-        await self._try("group details", self._describe_due_groups)
+                if not await self._try(name, step):
+                    # The next look begins with the question whether any broker answers.
+                    self._due[BROKERS] = -math.inf
+                    if name == BROKERS:
+                        break  # No other request would be answered.
+        else:
+            await self._try("group details", self._describe_due_groups)
         self.view = replace(self.view, looked_at=self._monotonic())
-        self._changed.set()
-        self._changed = asyncio.Event()
 
-    async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> None:
-        problems = dict(self.view.problems)
+    async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> bool:
+        """Take a step, and return whether it succeeded; the view says it if not."""
         try:
             await step()
-            problems.pop(subject, None)
         except KafkaError as error:
-            if problems.get(subject) != str(error):
+            if self.view.problems.get(subject) != str(error):
                 log.warning("event=console.look_failed subject=%r error=%s", subject, error)
-            problems[subject] = str(error)
+            self._tell(subject, str(error))
+            return False
+        self._tell(subject, None)
+        return True
+
+    def _tell(self, subject: str, problem: str | None) -> None:
+        """Set what the view says could not be read of a subject; None if it was read."""
+        problems = {name: text for name, text in self.view.problems.items() if name != subject}
+        if problem is not None:
+            problems[subject] = problem
         self.view = replace(self.view, problems=problems)
 
     # The parts.
 
     async def _look_at_brokers(self) -> None:
-        lost = reachability_of(self._admin).lost
         try:
-            cluster = await self._admin.describe_cluster(timeout=REQUEST_SECONDS)
+            cluster = await self._admin.describe_cluster(timeout=BROKER_SECONDS)
         except KafkaError:
             lost = reachability_of(self._admin).lost
             known = self.view.brokers
             stale = tuple(replace(broker, error=lost.get(broker.address)) for broker in known)
             self.view = replace(self.view, brokers=stale)
             raise
+        lost = reachability_of(self._admin).lost
         brokers = tuple(
             BrokerView(
                 node_id=node.node_id,
@@ -177,7 +208,12 @@ class Watcher:
 
     async def _look_at_letters(self) -> None:
         hour_ago_ms = self._wall_ms() - HOUR_MS
-        found = await letter_topics(self._admin, since_ms=hour_ago_ms)
+        try:
+            async with asyncio.timeout(LETTERS_SECONDS):
+                found = await letter_topics(self._admin, since_ms=hour_ago_ms)
+        except TimeoutError as error:
+            text = f"the counts of letters were not there after {LETTERS_SECONDS:.0f} s"
+            raise RequestTimedOut(text) from error
         letters = {
             topic.name: LetterTopicView(
                 name=topic.name,
@@ -196,6 +232,7 @@ class Watcher:
         by_id = {group.group_id: group for group in sorted(listed, key=lambda each: each.group_id)}
         kept = dict(list(by_id.items())[:GROUPS_MAX])
         known = set(self._turn)
+        self._turn = deque(group_id for group_id in self._turn if group_id in kept)
         self._turn.extendleft(group_id for group_id in kept if group_id not in known)
         self._listed = kept
         groups = {
@@ -231,8 +268,12 @@ class Watcher:
         now_ms = self._wall_ms()
         for group in described:
             if group.error is None:
-                point = Point(now_ms, _known(group.lag), _known(group.settled))
-                self._history.add(group.group_id, point)
+                self._history.add(
+                    group.group_id,
+                    at_ms=now_ms,
+                    lag=group.lag,
+                    progress=group.progress_since(self.view.groups[group.group_id]),
+                )
         groups = {**self.view.groups, **{group.group_id: group for group in described}}
         self.view = replace(self.view, groups=groups)
 
@@ -243,10 +284,8 @@ class Watcher:
         new = [group_id for group_id in self._listed if self.view.groups[group_id].seen_at is None]
         chosen = new[: max(count, LOOKED_MAX)]
         for _ in range(min(count, len(self._turn))):
-            group_id = self._turn.popleft()
-            if group_id in self._listed:
-                self._turn.append(group_id)
-                chosen.append(group_id)
+            self._turn.rotate(-1)
+            chosen.append(self._turn[-1])
         return list(dict.fromkeys(chosen))
 
     async def _share_groups(self, group_ids: list[str]) -> list[GroupView]:
@@ -355,7 +394,3 @@ def _committed(
     if committed.offset is not None and isinstance(end, ListedOffset):
         lag = max(0, end.offset - committed.offset)
     return GroupPartition(where, committed.offset, lag)
-
-
-def _known(number: int | None) -> int:
-    return UNKNOWN if number is None else number

@@ -1,0 +1,314 @@
+"""The watcher on a broker in the same process: what it reads, how often, and what it survives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sharegroup.client import AdminClient, ShareConsumer, TopicPartition
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
+from sharegroup.console.watch.cluster_view import GroupView
+from sharegroup.console.watch.history import History
+from sharegroup.console.watch.watcher import DEFECT, LOOKED_MAX, Watcher
+from sharegroup.testing import AsyncTestBroker, broker
+from tests.support.chosen_broker import SHORT_TIMES
+
+SETTINGS = {**SHORT_TIMES, "group.share.assignment.interval.ms": "0"}
+LIMIT_SECONDS = 30.0
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class CountingAdmin:
+    """An admin client that notes the groups that are described."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self.described: list[str] = []
+        self.broken: Exception | None = None
+        """What the next calls raise."""
+
+    def __getattr__(self, name: str) -> Any:
+        if self.broken is not None:
+            raise self.broken
+        if name == "describe_share_groups":
+            return self._describe_share_groups
+        return getattr(self._admin, name)
+
+    async def _describe_share_groups(self, group_ids: list[str], **options: Any) -> Any:
+        self.described += group_ids
+        return await self._admin.describe_share_groups(group_ids, **options)
+
+
+class Watched:
+    """A watcher with its clock, on a broker."""
+
+    def __init__(self, broker: AsyncTestBroker, admin: AdminClient, reading: Cluster) -> None:
+        self.broker, self.clock, self.history = broker, Clock(), History()
+        self.admin = CountingAdmin(admin)
+        self.watcher = Watcher(
+            self.admin,  # type: ignore[arg-type]  It stands in for the client.
+            reading,
+            self.history,
+            monotonic=self.clock,
+            wall_ms=lambda: int(self.clock.seconds * 1000),
+        )
+
+    async def look(self, *, after: float = 30.0) -> None:
+        """Look once, ``after`` seconds of the clock later."""
+        self.clock.seconds += after
+        await self.watcher.look()
+
+    def group(self, group_id: str) -> GroupView:
+        return self.watcher.view.groups[group_id]
+
+    async def until(self, is_reached: Callable[[], bool]) -> None:
+        """Look until a condition holds."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not is_reached():
+                await self.look()
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def watched(**settings: str) -> AsyncIterator[Watched]:
+    async with (
+        broker({**SETTINGS, **settings}) as running,
+        AdminClient(bootstrap_servers=running.bootstrap_servers) as admin,
+    ):
+        options = {"bootstrap_servers": running.bootstrap_servers}
+        reading = Cluster(config_from(ReadingConfig, options))
+        try:
+            yield Watched(running, admin, reading)
+        finally:
+            reading.close()
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await body()
+
+    asyncio.run(limited())
+
+
+async def settle(broker: AsyncTestBroker, group: str, count: int) -> None:
+    """Settle some records of the topic ``orders`` as a member of a group, which leaves then."""
+    await broker.configure_group(group, {"share.auto.offset.reset": "earliest"})
+    async with ShareConsumer(
+        "orders",
+        group_id=group,
+        bootstrap_servers=broker.bootstrap_servers,
+        share_acknowledgement_mode="explicit",
+    ) as consumer:
+        settled = 0
+        while settled < count:
+            records = await consumer.poll(max_records=count)
+            taken = records[: count - settled]
+            consumer.accept(taken)
+            consumer.release(records[len(taken) :])
+            settled += len(taken)
+
+
+def test_group_is_seen_with_lag_and_age() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            sent = await seen.broker.produce("orders", *map(str, range(10)))
+            await settle(seen.broker, "billing", 4)
+            await seen.look()
+            group = seen.group("billing")
+            assert (group.type, group.lag, group.topics) == ("share", 6, ("orders",))
+            assert group.oldest_ms == sent[4].timestamp_ms
+            assert seen.watcher.view.topics["orders"].partition_count == 1
+            assert [broker.error for broker in seen.watcher.view.brokers] == [None]
+            assert seen.watcher.view.problems == {}
+
+    run(body)
+
+
+def test_age_is_read_only_when_a_start_offset_moved() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", *map(str, range(10)))
+            await settle(seen.broker, "billing", 2)
+            await seen.look()
+            read = seen.group("billing").oldest_ms
+            assert read is not None
+            with seen.broker.fail("Fetch", error="TOPIC_AUTHORIZATION_FAILED", times=None):
+                await seen.look()
+                assert seen.group("billing").oldest_ms == read  # Nothing was read.
+                await settle(seen.broker, "billing", 2)
+                await seen.look()
+                assert seen.group("billing").oldest_ms is None
+
+    run(body)
+
+
+def test_age_that_could_not_be_read_for_a_moment_is_read_again() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", *map(str, range(10)))
+            await settle(seen.broker, "billing", 2)
+            with seen.broker.fail("Fetch", error="NOT_LEADER_OR_FOLLOWER", times=None):
+                await seen.look()
+                assert seen.group("billing").oldest_ms is None
+            await seen.look()
+            assert seen.group("billing").oldest_ms is not None
+
+    run(body)
+
+
+def test_settled_records_are_a_rate() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", *map(str, range(100)))
+            await settle(seen.broker, "billing", 10)
+            await seen.look()
+            await settle(seen.broker, "billing", 60)
+            await seen.look(after=30)
+            assert seen.history.of("billing").settled_per_second() == 2.0
+
+    run(body)
+
+
+def test_every_group_is_described_once_a_minute_and_those_that_are_looked_at_each_second() -> None:
+    """120 groups, one of which a page shows: 60 looks of a second each describe it 60 times, and
+    each other group once or twice."""
+
+    async def body() -> None:
+        async with watched() as seen:
+            names = [f"group-{number:03}" for number in range(120)]
+            async with AdminClient(bootstrap_servers=seen.broker.bootstrap_servers) as admin:
+                await seen.broker.create_topic("orders")
+                where = {TopicPartition("orders", 0): 0}
+                for name in names:
+                    await admin.alter_share_group_offsets(name, where)
+            while any(group.seen_at is None for group in seen.watcher.view.groups.values()) or (
+                len(seen.watcher.view.groups) < len(names)
+            ):
+                await seen.look(after=1)
+            seen.admin.described.clear()
+            for _ in range(60):
+                seen.watcher.looks_at(["group-007"])
+                await seen.look(after=1)
+            counts = Counter(seen.admin.described)
+            assert counts.pop("group-007") == 60
+            assert counts.keys() == set(names) - {"group-007"}
+            assert max(counts.values()) <= 2
+
+    run(body)
+
+
+def test_what_is_looked_at_each_second_is_bounded() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            names = [f"group-{number:03}" for number in range(LOOKED_MAX + 30)]
+            async with AdminClient(bootstrap_servers=seen.broker.bootstrap_servers) as admin:
+                await seen.broker.create_topic("orders")
+                for name in names:
+                    await admin.alter_share_group_offsets(name, {TopicPartition("orders", 0): 0})
+            await seen.look()
+            await seen.look()
+            seen.admin.described.clear()
+            seen.watcher.looks_at(names)
+            await seen.look(after=1)
+            assert len(seen.admin.described) <= LOOKED_MAX + 2
+
+    run(body)
+
+
+def test_deleted_group_is_forgotten_with_its_history() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", "a", "b")
+            await settle(seen.broker, "billing", 1)
+            await seen.look()
+            assert len(seen.history) == 2
+            async with AdminClient(bootstrap_servers=seen.broker.bootstrap_servers) as admin:
+                assert await admin.delete_groups(["billing"]) == {"billing": None}
+            seen.watcher.looks_at(["billing"])
+            await seen.look()
+            assert (dict(seen.watcher.view.groups), len(seen.history)) == ({}, 0)
+            assert seen.watcher.view.problems == {}
+
+    run(body)
+
+
+def test_group_that_is_deleted_between_its_listing_and_its_description_is_an_error_of_its_own() -> (
+    None
+):
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", "a", "b")
+            await settle(seen.broker, "billing", 1)
+            await settle(seen.broker, "audit", 1)
+            await seen.look()
+            async with AdminClient(bootstrap_servers=seen.broker.bootstrap_servers) as admin:
+                await admin.delete_groups(["billing"])
+            seen.watcher.looks_at(["billing", "audit"])
+            await seen.look(after=1)  # The list of groups is older.
+            assert seen.group("billing").error is not None
+            assert seen.group("audit").error is None
+            assert seen.watcher.view.problems == {}
+
+    run(body)
+
+
+def test_broker_that_goes_away_is_told_with_the_older_state_until_it_comes_back() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", "a", "b")
+            await settle(seen.broker, "billing", 1)
+            await seen.look()
+            await seen.broker.kill()
+            await seen.look()
+            assert seen.watcher.view.problems.keys() == {"brokers"}
+            assert "connection refused" in seen.watcher.view.problems["brokers"]
+            assert [bool(broker.error) for broker in seen.watcher.view.brokers] == [True]
+            assert seen.group("billing").lag == 1
+            await seen.look(after=1)
+            assert seen.watcher.view.problems.keys() == {"brokers"}
+            await seen.broker.start()
+            await seen.until(lambda: not seen.watcher.view.problems)
+            assert [broker.error for broker in seen.watcher.view.brokers] == [None]
+
+    run(body)
+
+
+def test_defect_of_the_console_is_shown_and_the_watcher_goes_on() -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            seen.admin.broken = ZeroDivisionError("planted")
+            task = asyncio.create_task(seen.watcher.run())
+            try:
+                async with asyncio.timeout(LIMIT_SECONDS):
+                    while DEFECT not in seen.watcher.view.problems:
+                        await asyncio.sleep(0.02)
+                    assert "ZeroDivisionError: planted" in seen.watcher.view.problems[DEFECT]
+                    seen.admin.broken = None
+                    seen.watcher.looks_at()
+                    while DEFECT in seen.watcher.view.problems:
+                        await asyncio.sleep(0.02)
+            finally:
+                task.cancel()
+
+    run(body)
