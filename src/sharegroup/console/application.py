@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from sharegroup.console.watch.watcher import Watcher
 from sharegroup.console.web.bodies import BadBody
 from sharegroup.console.web.changes import ChangeRoute, api_fields, changed, form_fields
 from sharegroup.console.web.gate import EVENT_STREAM, Gate, base_of, visitor_of
+from sharegroup.console.web.job_runs import OF_THE_CONSOLE, JobRuns
 from sharegroup.console.web.live import Streams
 from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
@@ -54,6 +56,7 @@ class Console:
         self.visitors = Visitors(settings)
         self._clients: Connection | None = None
         self._watcher: Watcher | None = None
+        self._job_runs: JobRuns | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -64,11 +67,15 @@ class Console:
             asyncio.create_task(self._watcher.run(), name="console watcher"),
             asyncio.create_task(self.visitors.run(), name="console sessions"),
         ]
+        self._job_runs = JobRuns(self.settings.client_options)
+        if self.settings.allow_changes:
+            tasks.append(asyncio.create_task(self._job_runs.run(), name="console jobs"))
         for task in tasks:
             task.add_done_callback(_tell_end)
         try:
             yield
         finally:
+            await self._job_runs.stop()
             for task in tasks:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -85,6 +92,7 @@ class Console:
         """Return what a page function is given for a request."""
         assert self._clients is not None, "the console runs"
         assert self._watcher is not None, "the console runs"
+        assert self._job_runs is not None, "the console runs"
         clients = visitor.clients or self._clients
         view = self._watcher.view
         return Visit(
@@ -95,6 +103,10 @@ class Console:
             admin=clients.admin,
             reading=clients.reading,
             options=clients.options,
+            starter=visitor.user.name
+            if visitor.clients
+            else f"{OF_THE_CONSOLE}{visitor.user.name}",
+            runs_job=partial(self._job_runs.start, options=clients.options),
             watcher=SeenWatcher(self._watcher, visitor.sight.of(view)),
             history=SeenHistory(self.history, visitor.sight, view),
             settings=self.settings,

@@ -161,7 +161,7 @@ class RedriveCopies:
             elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
                 self.refuse(letter, target, reason)
             elif self._is_claimed(letter) and target not in self._options.confirmed:
-                self.refuse(letter, target, _unconfirmed(target))
+                self.refuse(letter, target, unconfirmed(target))
             else:
                 chosen.append((letter, target))
         self.chosen += len(chosen)
@@ -266,7 +266,8 @@ def error_text(error: KafkaError) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _unconfirmed(target: str) -> str:
+def unconfirmed(target: str) -> str:
+    """Return the reason for which letters that only claim a target are not sent to it."""
     return (
         f"the dead letters claim this target: each producer of their topic could write that; if "
         f"they may go to {target!r}, confirm it by name (--confirm {target})"

@@ -9,26 +9,33 @@ from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import BadQuery, Visit
 from sharegroup.console.web.changes import Changed, Subject
 from sharegroup.jobs import Jobs
+from sharegroup.jobs.purge_job import PURGE
+from sharegroup.jobs.redrive_job import REDRIVE
 
 Fields = Mapping[str, str]
 
 
-async def start(visit: Visit, fields: Fields) -> Changed:
-    """Start the job that a plan described, and let the console run it."""
+async def start_redrive(visit: Visit, fields: Fields) -> Changed:
+    """Start the redrive that a plan described."""
+    return await _start(visit, {**fields, "kind": REDRIVE})
+
+
+async def start_purge(visit: Visit, fields: Fields) -> Changed:
+    """Start the purge that a plan described."""
+    return await _start(visit, {**fields, "kind": PURGE})
+
+
+async def _start(visit: Visit, fields: Fields) -> Changed:
+    """Start a job, and let the console run it; its kind is that of the right for the form."""
     request = request_of(visit, fields)
     counted = fields.get("counted", "")
     is_counted = counted.isascii() and counted.isdecimal() and len(counted) < len("10") * 8
     async with Jobs(**visit.options) as every:
         started = await every.start(
-            request, started_by=visit.user.name, counted=int(counted) if is_counted else None
+            request, started_by=visit.starter, counted=int(counted) if is_counted else None
         )
     visit.runs_job(started.id)
     return Changed(address("job", id=started.id), {"id": started.id, "state": str(started.state)})
-
-
-async def start_subject(visit: Visit, fields: Fields) -> Subject:
-    """Return the topic of the job that is to be started."""
-    return Subject(topic=request_of(visit, fields).topic)
 
 
 async def job_subject(visit: Visit, fields: Fields) -> Subject:
@@ -60,5 +67,3 @@ def _id(fields: Fields) -> str:
     if not job_id:
         raise BadQuery("id: the id of a job is missing")
     return job_id
-
-

@@ -11,7 +11,7 @@ from sharegroup.console.pages.letters import CONDITIONS, selection_of
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
 from sharegroup.console.pages.tables import Column, table
-from sharegroup.dead_letters.redrive_copies import RedriveOptions
+from sharegroup.dead_letters.redrive_copies import RedriveOptions, unconfirmed
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import InvalidConfig
 from sharegroup.jobs import Job, JobNotFound, JobRequest, Jobs, purge_request, redrive_request
@@ -83,24 +83,33 @@ async def plan(visit: Visit) -> Page:
     async with Jobs(**visit.options) as every:
         planned = await every.plan(request)
     kept = {name: visit.query[name] for name in FIELDS if visit.query.get(name)}
+    refused = planned.result.get("refused", [])
+    claimed = [entry for entry in refused if entry["reason"] == unconfirmed(entry["target"])]
     kind = KINDS[request.kind]
     context = {
         "request": request,
         "count": planned.count,
         "result": sorted(_result(planned.result)),
-        "refused": planned.result.get("refused", [])[:REFUSED_SHOWN_MAX],
+        "refused": [entry for entry in refused if entry not in claimed][:REFUSED_SHOWN_MAX],
+        "claimed": claimed[:REFUSED_SHOWN_MAX],
+        "confirm": ",".join([*_confirmed(kept), *(entry["target"] for entry in claimed)]),
         "fields": sorted(kept.items()),
         "may_start": visit.rights.may_change(kind, topic=request.topic),
         "why_not": visit.rights.why_not(kind, topic=request.topic),
-        "back": address("letters", **{k: v for k, v in kept.items() if k in ("topic", *CONDITIONS)}),
+        "back": address(
+            "letters", **{k: v for k, v in kept.items() if k in ("topic", *CONDITIONS)}
+        ),
     }
     data = {"kind": request.kind, "topic": request.topic, "filter": request.filter_text,
             "count": planned.count, "result": planned.result}  # fmt: skip
     return Page("plan.html", f"{request.kind} of {request.topic}", context, data)
 
 
-FIELDS = ("kind", "topic", "everything", "at", "target", *CONDITIONS)
+FIELDS = ("kind", "topic", "everything", "at", "target", "again", "confirm", *CONDITIONS)
 """The parameters of a plan, which the form that starts the job repeats."""
+
+
+SELECTING = ("topic", *CONDITIONS)
 
 
 def request_of(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
@@ -119,14 +128,23 @@ def request_of(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
     try:
         if kind == PURGE:
             return purge_request(topic, selection, everything=everything)
-        target = fields.get("target", "") or None
-        options = RedriveOptions(selection=selection, to=target)
+        options = RedriveOptions(
+            selection=selection,
+            to="original" if fields.get("target") == "original" else "own",
+            again=fields.get("again") == "yes",
+            confirmed=frozenset(_confirmed(fields)),
+        )
         return redrive_request(topic, options, everything=everything)
     except InvalidConfig as error:
         raise BadQuery(
             "no condition is given, so this would be about every letter of the topic: give a "
             "condition, or tick «all letters»"
         ) from error
+
+
+def _confirmed(fields: Mapping[str, str]) -> list[str]:
+    """Return the topics to which letters may go that only claim to belong there."""
+    return [name for name in fields.get("confirm", "").split(",") if name]
 
 
 def _place(text: str) -> tuple[int, int]:

@@ -59,6 +59,10 @@ class Visit:
     reading: Cluster
     options: ClientOptions
     """The options of clients that a page opens for itself: those of the user's connection."""
+    starter: str
+    """The name of the user in jobs; it says whose connection runs them."""
+    runs_job: Callable[[str], None]
+    """Runs a job in this console, with the connection that the user has."""
     watcher: SeenWatcher
     """Its view has what the user may see."""
     history: Histories

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sharegroup.console.access.roles import Change
 from sharegroup.console.pages import (
     around,
     groups,
+    job_changes,
+    jobs,
     letters,
     overview,
     records,
@@ -14,7 +17,7 @@ from sharegroup.console.pages import (
     transactions,
 )
 from sharegroup.console.pages.page import PageFunction
-from sharegroup.console.web.changes import ChangeRoute
+from sharegroup.console.web.changes import ChangeRoute, named_subject
 
 
 class Route(NamedTuple):
@@ -33,6 +36,9 @@ ROUTES = (
     Route("/group", groups.group, parent="/groups"),
     Route("/letters", letters.letters, "Dead letters"),
     Route("/letter", letters.letter, parent="/letters"),
+    Route("/jobs", jobs.jobs, "Jobs"),
+    Route("/job", jobs.job, parent="/jobs"),
+    Route("/plan", jobs.plan, parent="/letters"),
     Route("/records", records.records, "Records"),
     Route("/record", records.record, parent="/records"),
     Route("/topics", around.topics, "Topics"),
@@ -43,5 +49,10 @@ ROUTES = (
     Route("/brokers", around.brokers, "Brokers"),
 )
 
-CHANGES: tuple[ChangeRoute, ...] = ()
+CHANGES: tuple[ChangeRoute, ...] = (
+    ChangeRoute("/jobs/start-redrive", Change.REDRIVE, named_subject, job_changes.start_redrive),
+    ChangeRoute("/jobs/start-purge", Change.PURGE, named_subject, job_changes.start_purge),
+    ChangeRoute("/jobs/abort", Change.ABORT, job_changes.job_subject, job_changes.abort),
+    ChangeRoute("/jobs/resume", Change.RESUME, job_changes.job_subject, job_changes.resume),
+)
 """What users may change."""
