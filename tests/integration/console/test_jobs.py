@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from sharegroup.client import Producer
+from sharegroup.client import AdminClient, Producer
+from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.application import application
 from sharegroup.console.settings import ConsoleSettings
@@ -175,5 +176,49 @@ def test_plans_say_what_is_missing(query: dict[str, str], status: int, text: str
             async with changing_console(there) as client:
                 answer: Any = await client.get("/plan", params=query or None)
                 assert (answer.status_code, text in answer.text) == (status, True), answer.text
+
+    asyncio.run(run())
+
+
+def test_start_offsets_are_moved_to_what_the_dry_run_showed() -> None:
+    async def run() -> None:
+        async with broker() as there:
+            await with_letters(there)
+            async with changing_console(there) as client:
+                asked = {"group": "billing", "to": "offset", "offset": "7", "topic": "orders"}
+                page = await client.get("/reset", params=asked)
+                fields = form_of(page.text, "/groups/reset")
+                assert fields["plan"] == "orders:0:7"
+                moved = await client.post("/groups/reset", data=fields)
+                assert moved.status_code in (200, 404), moved.text
+                async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
+                    offsets = (await admin.list_share_group_offsets({"billing": None}))["billing"]
+                assert isinstance(offsets, dict)
+                found = offsets[TopicPartition("orders", 0)]
+                assert getattr(found, "start_offset", None) == 7
+                nothing = await client.get("/reset", params=asked)
+                assert "Nothing would change" in nothing.text
+                bad = await client.post("/groups/reset", data={**fields, "plan": "orders:0:x"})
+                assert (bad.status_code, "TOPIC:PARTITION:OFFSET" in bad.text) == (400, True)
+
+    asyncio.run(run())
+
+
+def test_a_record_is_produced_and_shown() -> None:
+    async def run() -> None:
+        async with broker() as there:
+            await there.create_topic("orders", 2)
+            async with changing_console(there) as client:
+                page = await client.get("/produce", params={"topic": "orders"})
+                fields = form_of(page.text, "/records/produce")
+                record = {"partition": "1", "key": "k", "value": "{\r\n}", "headers": "a=1\r\nb"}
+                shown = await client.post("/records/produce", data={**fields, **record})
+                assert shown.status_code == 200, shown.text
+                where = {"topic": "orders", "partition": 1, "offset": 0}
+                found = (await client.get("/api/v1/record", params=where)).json()
+                assert (found["key"], found["value"]) == ("k", "{}")
+                assert found["headers"] == [["a", "1"], ["b", "null"]]
+                bad = await client.post("/records/produce", data={**fields, "partition": "x"})
+                assert bad.status_code == 400
 
     asyncio.run(run())

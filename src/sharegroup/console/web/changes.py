@@ -58,6 +58,11 @@ async def named_subject(_: Visit, fields: Fields) -> Subject:
     return Subject(fields.get("group") or None, fields.get("topic") or None)
 
 
+async def group_subject(_: Visit, fields: Fields) -> Subject:
+    """Return the group alone: the right for it covers its offsets in every topic."""
+    return Subject(group=fields.get("group") or None)
+
+
 async def form_fields(request: Request, visitor: Visitor) -> Fields:
     """Return the fields of a form that one of the console's own pages sent."""
     fields = await form_of(request)
