@@ -35,8 +35,6 @@ class ConsoleSettings:
     """Whether keys, values and headers of records are shown to those with the right."""
     metrics_url: str | None = None
     """The metrics port of a `sharegroup serve`, for live runs with members and locks."""
-    names: tuple[str, ...] = ()
-    """Further names of the port, for the Host header."""
     roles: Roles = field(default_factory=lambda: Roles.of_everybody(ALL_RIGHTS))
     """Who may do what."""
     tokens: Tokens | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from sharegroup.console.access.attempts import (
     WINDOW_SECONDS,
     Attempts,
 )
-from sharegroup.console.access.exposure import Exposure
+from sharegroup.console.access.exposure import Listening
 from sharegroup.console.access.roles import User
 from sharegroup.console.access.sessions import (
     IDLE_SECONDS,
@@ -187,11 +188,28 @@ def test_sessions_are_bounded_for_a_user_and_in_total() -> None:
 def test_where_a_console_may_listen(
     host: str, has_tls: bool, is_behind_proxy: bool, has_login: bool, problem: str | None
 ) -> None:
-    refusal = Exposure(
-        host=host, has_tls=has_tls, is_behind_proxy=is_behind_proxy, has_login=has_login
-    ).refusal()
+    listening = Listening(host=host, proxies=("10.0.0.9",) if is_behind_proxy else ())
+    # The files are checked when it is made; here it is about the decision.
+    object.__setattr__(listening, "tls_cert", Path("cert.pem") if has_tls else None)
+    refusal = listening.refusal(has_login=has_login)
     assert (refusal is None) == (problem is None)
     assert problem is None or (refusal is not None and problem in refusal)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"proxies": ("*",)}, "expected an address or a network of the proxy"),
+        ({"proxies": ("10.0.0.1/8",)}, "has host bits set"),
+        ({"tls_key": Path("key.pem")}, "--tls-key needs --tls-cert"),
+        ({"tls_cert": Path("/none/cert.pem")}, "No such file"),
+        ({"tls_cert": Path(__file__)}, "expected a certificate in PEM"),
+    ],
+)
+def test_what_protects_the_port_is_checked(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        Listening(**options)
+    assert problem in str(raised.value)
 
 
 def test_token_of_nobody() -> None:
