@@ -108,6 +108,7 @@ class Pair(NamedTuple):
 
 HERE = "tests/unit/test_written_and_read.py"
 WIRE = "tests/unit/wire"
+JOBS = "tests/unit/jobs/test_job_records.py"
 PAIRS = (
     # The worker's headers.
     Pair(
@@ -144,6 +145,29 @@ PAIRS = (
     Pair(
         "the redrive ledger",
         "dead_letters.ledger:Ledger", "dead_letters.ledger:parsed", f"{HERE}::test_ledger",
+    ),
+    Pair(
+        "the record of a job", "jobs.job_records:encoded_job", "jobs.job_records:parsed_job",
+        f"{JOBS}::test_job",
+    ),
+    Pair(
+        "the request to abort a job",
+        "jobs.job_records:encoded_abort", "jobs.job_records:parsed_abort",
+        f"{JOBS}::test_abort_request",
+    ),
+    Pair(
+        "the filter of a job", "jobs.filters:filter_of", "jobs.filters:selection_of",
+        f"{JOBS}::test_filter_of_a_job",
+    ),
+    Pair(
+        "the options of a redrive in a job",
+        "jobs.filters:options_document", "jobs.filters:options_of",
+        f"{JOBS}::test_options_of_a_job",
+    ),
+    Pair(
+        "the result of a redrive in a job",
+        "jobs.redrive_results:redriven_document", "jobs.redrive_results:redriven_of",
+        f"{JOBS}::test_result_of_a_job",
     ),
     Pair(
         "names of topics after groups and dead-letter topics",

@@ -12,6 +12,7 @@ in no transaction, and its runner looks for it without waiting for the transacti
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, replace
 from zlib import crc32
@@ -76,7 +77,10 @@ class JobsTopic:
 
 
 class JobLog:
-    """The jobs of a cluster, as far as this reader has read them."""
+    """The jobs of a cluster, as far as this reader has read them.
+
+    Each `load` reads what is new.  Calls may run at the same time.
+    """
 
     def __init__(self, cluster: Cluster, topic: JobsTopic) -> None:
         self._cluster = cluster
@@ -89,6 +93,7 @@ class JobLog:
         self._jobs: dict[str, Job] = {}
         self._aborts: dict[str, AbortRequest] = {}
         self._unreadable = 0
+        self._loading = asyncio.Lock()
 
     async def create(self) -> None:
         """Create the topic if it is missing."""
@@ -115,6 +120,10 @@ class JobLog:
 
         A transaction is waited for up to ``wait_ms``.
         """
+        async with self._loading:
+            return await self._load(wait_ms)
+
+    async def _load(self, wait_ms: int) -> bool:
         name = self.topic.name
         described = (await describe_topics(self._cluster, [name]))[name]
         if isinstance(described, UnknownTopicOrPartition):
@@ -211,11 +220,11 @@ class JobLog:
         last = self._next.get(where)
         first = self._looked.get(where, 0 if last is None else last.end)
         end = (await offsets_of(self._cluster, [where], OffsetSpec.LATEST))[where]
-        key = abort_key(job.id)
         if first < end:
             async for records in read_records(self._cluster, PartitionRange(where, first, end)):
                 for record in records:
-                    if record.key == key:
+                    # Those of other jobs, too, whose runs here look from this offset on.
+                    if (record.key or b"").endswith(ABORT_SUFFIX.encode()):
                         self._take(where, record)
         self._looked[where] = end
         request = self._aborts.get(job.id)

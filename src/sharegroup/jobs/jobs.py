@@ -51,7 +51,7 @@ FINISHED_JOBS_MAX = 200
 """Finished jobs that are kept; the start of a job deletes older ones."""
 UNFINISHED_JOBS_MAX = 1_000
 CLAIMS_MAX = 3
-"""How often one call of `Jobs.run` claims a job, if its slices take too long."""
+"""How often one call of `Jobs.run` claims a job, if slices take too long or brokers are away."""
 ID_BYTES = 4
 NOT_OF_THE_JOB = (NetworkException, ProducerFenced, RequestTimedOut)
 """Errors after which the job has not failed: another runner has it, or a later one goes on."""
@@ -106,7 +106,7 @@ class Jobs:
         self._producing: dict[str, Any] = dict(options)
         self._reading = {name: value for name, value in options.items() if name in names}
         self._cluster = Cluster(config_from(ReadingConfig, self._reading))
-        self._topic = topic
+        self._log = JobLog(self._cluster, topic)
         self._kinds = kinds
 
     async def __aenter__(self) -> Self:
@@ -135,14 +135,14 @@ class Jobs:
         that is empty or not valid, and PolicyViolation above `UNFINISHED_JOBS_MAX`.
         """
         self._kind(request).check(request)
-        jobs = self._log()
+        jobs = self._log
         await jobs.create()
-        present = await self._listing(jobs, limit=FINISHED_JOBS_MAX + UNFINISHED_JOBS_MAX)
+        present = await self.list(limit=FINISHED_JOBS_MAX + UNFINISHED_JOBS_MAX)
         finished = [job for job in present.jobs if job.state.is_end]
         if len(present.jobs) - len(finished) >= UNFINISHED_JOBS_MAX:
             raise PolicyViolation(
-                f"topic {self._topic.name!r} has {UNFINISHED_JOBS_MAX} jobs that have not ended; "
-                "run or abort some of them first (sharegroup jobs list)"
+                f"topic {self._log.topic.name!r} has {UNFINISHED_JOBS_MAX} jobs that have not "
+                "ended; run or abort some of them first (sharegroup jobs list)"
             )
         now_ms = time.time_ns() // 1_000_000
         job = Job(
@@ -161,11 +161,12 @@ class Jobs:
 
     async def list(self, *, limit: int = JOBS_LISTED_MAX) -> JobListing:
         """Return the newest jobs."""
-        return await self._listing(self._log(), limit=limit)
+        is_current = await self._log.load(wait_ms=LOOK_WAIT_MS)
+        return self._log.listing(limit=limit, is_current=is_current)
 
     async def show(self, job_id: str) -> Job:
         """Return a job; raises JobNotFound."""
-        jobs = self._log()
+        jobs = self._log
         await jobs.load(wait_ms=LOOK_WAIT_MS)
         return jobs.job(job_id)
 
@@ -176,7 +177,7 @@ class Jobs:
         heard of any more, is aborted here; so is every other with ``at_once``, which fences its
         runner.  What was sent or deleted stays so.  Raises JobEnded.
         """
-        jobs = self._log()
+        jobs = self._log
         await jobs.load(wait_ms=LOOK_WAIT_MS)
         job, name = jobs.job(job_id), self._named(by)
         if job.state.is_end:
@@ -235,15 +236,20 @@ class Jobs:
             run.told = told
             try:
                 return await self._run_once(run, stopped)
-            except ProducerFenced as error:
-                log.warning("event=job.fenced job=%s runner=%s reason=%r", job_id, runner, error)
+            except NOT_OF_THE_JOB as error:
+                failure = error
+                log.warning("event=job.broken job=%s runner=%s reason=%r", job_id, runner, error)
             finally:
                 await run.close()
             job = await self.show(job_id)
-            # Otherwise a slice of this runner took too long, and nobody has taken the job.
-            if job.runner != runner:
+            if job.runner != runner or job.state is JobState.WAITING:
                 break
-        raise taken(job)
+            if job.state.is_end:
+                return job  # Only the answer was lost.
+            # A slice took too long, or a broker was away: nobody has taken the job.
+        if isinstance(failure, ProducerFenced):
+            raise taken(job) from failure
+        raise failure
 
     async def _run_once(self, run: JobRun, stopped: JobState) -> Job:
         await run.claim()
@@ -284,14 +290,7 @@ class Jobs:
 
     def _access(self, kind: JobKind) -> JobAccess:
         producing = {**kind.producing, **self._producing}
-        return JobAccess(self._reading, producing, self._log())
-
-    def _log(self) -> JobLog:
-        return JobLog(self._cluster, self._topic)
-
-    async def _listing(self, jobs: JobLog, *, limit: int) -> JobListing:
-        is_current = await jobs.load(wait_ms=LOOK_WAIT_MS)
-        return jobs.listing(limit=limit, is_current=is_current)
+        return JobAccess(self._reading, producing, self._log)
 
     def _kind(self, request: JobRequest) -> JobKind:
         kind = self._kinds.get(request.kind)
