@@ -17,7 +17,7 @@ from sharegroup.console.watch.cluster_view import (
     MemberView,
     TopicView,
 )
-from sharegroup.console.watch.history import History, Point
+from sharegroup.console.watch.history import History
 
 ORDERS, SECRETS = TopicPartition("orders", 0), TopicPartition("secrets", 0)
 
@@ -77,7 +77,7 @@ def test_who_may_see_everything_sees_the_view_itself() -> None:
 def test_history_is_of_groups_that_are_seen_completely() -> None:
     history = History()
     for name in VIEW.groups:
-        history.add(name, Point(1_000, 10, 5))
+        history.add(name, at_ms=1_000, lag=10, progress=5)
     seen = SeenHistory(history, Sight(GRANTED), VIEW)
     counts = {name: len(seen.of(name).since(0)) for name in (*VIEW.groups, "none")}
     assert counts == {"own": 1, "both": 0, "spies": 0, "none": 0}
