@@ -26,14 +26,14 @@ from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import Watcher
 from sharegroup.console.web.bodies import BadBody
 from sharegroup.console.web.changes import ChangeRoute, api_fields, changed, form_fields
-from sharegroup.console.web.gate import EVENT_STREAM, Gate, base_of, visitor_of
+from sharegroup.console.web.gate import EVENT_STREAM, VISITOR, Gate, base_of, visitor_of
 from sharegroup.console.web.job_runs import OF_THE_CONSOLE, JobRuns
 from sharegroup.console.web.live import Streams
 from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
 from sharegroup.console.web.routes import CHANGES, ROUTES, Route
 from sharegroup.console.web.safety import Safety
-from sharegroup.console.web.visitors import Visitor, Visitors
+from sharegroup.console.web.visitors import Visitors
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.http_hosts import HttpHosts
 
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
+LOOK_FIRST = "look whether it was done before you try again"
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""
 
@@ -88,8 +89,9 @@ class Console:
         """Whether it is connected, or tries to be."""
         return self._clients is not None
 
-    def visit(self, request: Request, visitor: Visitor, path: str) -> Visit:
+    def visit(self, request: Request, path: str) -> Visit:
         """Return what a page function is given for a request."""
+        visitor = visitor_of(request)
         assert self._clients is not None, "the console runs"
         assert self._watcher is not None, "the console runs"
         assert self._job_runs is not None, "the console runs"
@@ -128,7 +130,7 @@ class Console:
                 for other in ROUTES
                 if other.name
             ],
-            "view": self._watcher.view,
+            "view": visitor.sight.of(self._watcher.view),
             "rights": visitor.rights,
             "form_token": visitor.form_token,
             "user": visitor.user.name if visitor.session_id else None,
@@ -137,9 +139,24 @@ class Console:
         }
 
 
-def application(settings: ConsoleSettings, *, hosts: HttpHosts | None = None) -> Starlette:
-    """Return the console as an ASGI application, which connects when it is started."""
-    console = Console(settings)
+def application(
+    settings: ConsoleSettings,
+    *,
+    hosts: HttpHosts | None = None,
+    changes: Sequence[ChangeRoute] = CHANGES,
+) -> Starlette:
+    """Return a console as an ASGI application, which connects when it is started."""
+    return application_of(Console(settings), hosts=hosts, changes=changes)
+
+
+def application_of(
+    console: Console,
+    *,
+    hosts: HttpHosts | None = None,
+    changes: Sequence[ChangeRoute] = CHANGES,
+) -> Starlette:
+    """Return the ASGI application of a console."""
+    settings = console.settings
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -148,7 +165,7 @@ def application(settings: ConsoleSettings, *, hosts: HttpHosts | None = None) ->
 
     return Starlette(
         routes=[*LoginPage(settings, console.visitors, console.renderer).routes(),
-                *_routes(console)],
+                *_routes(console, changes)],
         lifespan=lifespan,
         middleware=[
             Middleware(Safety, hosts=hosts),
@@ -157,12 +174,12 @@ def application(settings: ConsoleSettings, *, hosts: HttpHosts | None = None) ->
     )  # fmt: skip
 
 
-def _routes(console: Console) -> Sequence[BaseRoute]:
+def _routes(console: Console, changes: Sequence[ChangeRoute]) -> Sequence[BaseRoute]:
     routes: list[BaseRoute] = []
     for route in ROUTES:
         routes.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
         routes.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
-    for change in CHANGES:
+    for change in changes:
         routes.append(WebRoute(change.path, _form_endpoint(console, change), methods=["POST"]))
         routes.append(
             WebRoute(API + change.path, _change_endpoint(console, change), methods=["POST"])
@@ -174,7 +191,7 @@ def _page_endpoint(console: Console, route: Route) -> Any:
     async def endpoint(request: Request) -> Response:
         if EVENT_STREAM in request.headers.get("accept", ""):
             return await _stream(console, route, request)
-        page, status = await _made(console, route, request, visitor_of(request))
+        page, status = await _made(console, route, request)
         context = console.context(page, request, path=route.path, parent=route.parent)
         return HTMLResponse(console.renderer.page(page.template, context), status)
 
@@ -187,13 +204,12 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
 
     async def parts() -> dict[str, str] | None:
         # Somebody may have logged out since; `auth` of an application is asked once a stream.
-        visitor = visitor_of(request)
-        if visitor.session_id is not None:
-            found = await console.visitors.visitor(request, is_use=False)
-            if found is None:
+        if visitor_of(request).session_id is not None:
+            visitor = await console.visitors.visitor(request, is_use=False)
+            if visitor is None:
                 return None
-            visitor = found
-        page, status = await _made(console, route, request, visitor)
+            request.scope[VISITOR] = visitor
+        page, status = await _made(console, route, request)
         if status != 200:
             return {}
         context = console.context(page, request, path=route.path, parent=route.parent)
@@ -204,7 +220,7 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
 
 def _api_endpoint(console: Console, route: Route) -> Any:
     async def endpoint(request: Request) -> Response:
-        page, status = await _made(console, route, request, visitor_of(request))
+        page, status = await _made(console, route, request)
         data = page.data if status == 200 else {"error": page.context["problem"]}
         return Response(to_json(data), status, media_type="application/json")
 
@@ -215,13 +231,12 @@ def _form_endpoint(console: Console, change: ChangeRoute) -> Any:
     """Return the endpoint for forms of pages, which leads to the page with the result."""
 
     async def perform(request: Request) -> Page | Response:
-        visitor = visitor_of(request)
-        fields = await form_fields(request, visitor)
-        done = await changed(change, console.visit(request, visitor, change.path), fields)
+        fields = await form_fields(request, visitor_of(request))
+        done = await changed(change, console.visit(request, change.path), fields)
         return RedirectResponse(f"{base_of(request)}/{done.address.lstrip('/')}", 303)
 
     async def endpoint(request: Request) -> Response:
-        answer, status = await _answered(perform(request))
+        answer, status = await _answered(perform(request), LOOK_FIRST)
         if isinstance(answer, Response):
             return answer
         context = console.context(answer, request, path=change.path)
@@ -234,13 +249,12 @@ def _change_endpoint(console: Console, change: ChangeRoute) -> Any:
     """Return the endpoint for programs, which answers with the result."""
 
     async def perform(request: Request) -> Page | Response:
-        visitor = visitor_of(request)
-        fields = await api_fields(request, visitor)
-        done = await changed(change, console.visit(request, visitor, change.path), fields)
+        fields = await api_fields(request, visitor_of(request))
+        done = await changed(change, console.visit(request, change.path), fields)
         return Response(to_json(done.data), media_type="application/json")
 
     async def endpoint(request: Request) -> Response:
-        answer, status = await _answered(perform(request))
+        answer, status = await _answered(perform(request), LOOK_FIRST)
         if isinstance(answer, Response):
             return answer
         document = to_json({"error": answer.context["problem"]})
@@ -249,18 +263,19 @@ def _change_endpoint(console: Console, change: ChangeRoute) -> Any:
     return endpoint
 
 
-async def _made(
-    console: Console, route: Route, request: Request, visitor: Visitor
-) -> tuple[Page, int]:
+async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
     """Return the page and its status; a failure is a page, too."""
-    return await _answered(route.page(console.visit(request, visitor, route.path)))
+    return await _answered(route.page(console.visit(request, route.path)), "try again")
 
 
 Answer = TypeVar("Answer")
 
 
-async def _answered(answer: Awaitable[Answer]) -> tuple[Answer | Page, int]:
-    """Return an answer with its status; the exceptions of pages and changes become pages."""
+async def _answered(answer: Awaitable[Answer], next_step: str) -> tuple[Answer | Page, int]:
+    """Return an answer with its status; the exceptions of pages and changes become pages.
+
+    ``next_step`` says what to do if the cluster does not answer in time.
+    """
     try:
         async with asyncio.timeout(PAGE_SECONDS):
             return await answer, 200
@@ -275,7 +290,7 @@ async def _answered(answer: Awaitable[Answer]) -> tuple[Answer | Page, int]:
     except BadQuery as error:
         return _failure("The address is not complete", str(error)), 400
     except TimeoutError:
-        text = f"The cluster did not answer within {PAGE_SECONDS:.0f} s; try again."
+        text = f"The cluster did not answer within {PAGE_SECONDS:.0f} s; {next_step}."
         return _failure("No answer", text), 504
     except KafkaError as error:
         return _failure("The cluster refused", str(error)), 502

@@ -43,6 +43,11 @@ class ConsoleSettings:
     """The mechanism by which users of the cluster log in; None: they do not."""
     auth: Auth | None = None
     """How an application that mounts the console knows its users."""
+    form_secret: str | None = None
+    """A secret of the application, the same in each of its processes; None: one of this process.
+
+    A form that one process has made is accepted by another one only if it is the same.
+    """
     is_behind_proxy: bool = False
     """Whether a proxy ends TLS, so that every request has to come through it."""
 

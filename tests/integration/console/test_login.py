@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from sharegroup.client.settings.option_values import SaslMechanism
 from sharegroup.console.access.attempts import PER_ADDRESS_MAX
@@ -23,6 +24,7 @@ from tests.integration.console.access_scene import (
     make_groups,
     with_tokens,
 )
+from tests.support.limits import HANGING_SECONDS
 
 PAGES = ("/", "/groups", "/topics", "/letters", "/records", "/brokers", "/access")
 
@@ -320,5 +322,65 @@ def test_form_token_is_of_the_session() -> None:
             await bob.log_in(token=TOKENS["bob"])
             other = form_token((await bob.get("/")).text)
             assert (await ada.http.post("/logout", data={"form_token": other})).status_code == 403
+
+    asyncio.run(run())
+
+
+def test_live_page_of_somebody_who_has_logged_out_ends() -> None:
+    """A page that is left open shows nothing after the logout in another tab."""
+
+    async def run() -> None:
+        async with broker() as there, with_tokens(there) as scene:
+            ada = await scene.browser()
+            await ada.log_in(token=TOKENS["ada"])
+            cookies = "; ".join(f"{name}={value}" for name, value in ada.http.cookies.items())
+            messages: asyncio.Queue[Any] = asyncio.Queue()
+
+            async def receive() -> Any:
+                await asyncio.Event().wait()
+
+            stream = asyncio.create_task(
+                scene.app(
+                    {
+                        "type": "http", "method": "GET", "path": "/", "query_string": b"",
+                        "scheme": "http", "http_version": "1.1", "server": ("localhost", None),
+                        "client": ("127.0.0.1", 5),
+                        "headers": [
+                            (b"accept", b"text/event-stream"), (b"cookie", cookies.encode()),
+                        ],
+                    },
+                    receive,
+                    messages.put,
+                )
+            )  # fmt: skip
+            async with asyncio.timeout(HANGING_SECONDS):
+                while not (await messages.get()).get("body", b"").startswith(b"event: parts"):
+                    pass
+                await ada.log_out()
+                await stream
+            assert stream.exception() is None
+
+    asyncio.run(run())
+
+
+def test_page_that_only_refreshes_itself_keeps_no_session_alive() -> None:
+    async def run() -> None:
+        async with broker() as there, with_tokens(there) as scene:
+            ada = await scene.browser()
+            await ada.log_in(token=TOKENS["ada"])
+            (session,) = scene_sessions(scene)
+            for is_live, moves in ((True, False), (False, True)):
+                before = session.used_at
+                request = Request(
+                    {
+                        "type": "http", "server": ("localhost", None),
+                        "headers": [(b"cookie", f"{name}={value}".encode())
+                                    for name, value in ada.http.cookies.items()],
+                    }
+                )  # fmt: skip
+                gate = next(each for each in scene.app.user_middleware if each.args)
+                visitor = await gate.args[0].visitor(request, is_use=not is_live)
+                assert visitor is not None
+                assert (session.used_at > before) == moves
 
     asyncio.run(run())

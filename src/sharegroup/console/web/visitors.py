@@ -102,7 +102,8 @@ class Visitors:
         self._sessions: Sessions[Seat] = Sessions()
         self._attempts = Attempts()
         self._logins = 0
-        self._secret = secrets.token_bytes(32)
+        own = settings.form_secret
+        self._secret = secrets.token_bytes(32) if own is None else own.encode()
 
     # Requests.
 
