@@ -12,7 +12,7 @@ from starlette.requests import Request
 from sharegroup.client.settings.option_values import SaslMechanism
 from sharegroup.console.access.attempts import PER_ADDRESS_MAX
 from sharegroup.console.access.masks import Mask, Masks, parsed_path
-from sharegroup.console.access.roles import Grant, Roles, UserGrant
+from sharegroup.console.access.roles import Grant, Role, Roles, UserGrant
 from sharegroup.testing import broker
 from tests.integration.console.access_scene import (
     SECURITY,
@@ -382,5 +382,40 @@ def test_page_that_only_refreshes_itself_keeps_no_session_alive() -> None:
                 visitor = await gate.args[0].visitor(request, is_use=not is_live)
                 assert visitor is not None
                 assert (session.used_at > before) == moves
+
+    asyncio.run(run())
+
+
+def test_jobs_and_resets_keep_to_what_their_user_may_see() -> None:
+    """A plan counts, so it could tell what a value is; a job writes to the topic that it names."""
+    grants = (
+        UserGrant(
+            users=("ada",),
+            grant=Grant(role=Role.ADMIN, groups=("*",), topics=("orders",), values=True),
+        ),
+    )
+
+    async def run() -> None:
+        async with broker() as there:
+            await make_groups(there)
+            for masks, text in ((ROLES.masks, "values are masked"), (Masks(), "")):
+                roles = Roles(grants=grants, masks=masks)
+                async with with_tokens(there, roles=roles, allow_changes=True) as scene:
+                    ada = await scene.browser(token=TOKENS["ada"])
+                    plan = {"kind": "redrive", "topic": "orders", "where": "id > 1"}
+                    answer = await ada.get("/api/v1/plan", **plan)
+                    assert (answer.status_code, text in answer.text) == (400 if text else 200, True)
+            async with with_tokens(there, roles=roles, allow_changes=True) as scene:
+                ada = await scene.browser(token=TOKENS["ada"])
+                plan = {"kind": "redrive", "topic": "orders", "everything": "yes"}
+                for confirm, status in (("orders", 200), ("orders,secrets", 403)):
+                    other = {"target": "original", "confirm": confirm}
+                    answer = await ada.get("/api/v1/plan", **plan, **other)
+                    assert answer.status_code == status, answer.text
+                data = await ada.data("/reset", group="spies", to="latest")
+                assert data["plan"] == []
+                body = {"group": "spies", "plan": "secrets:0:0"}
+                answer = await ada.http.post("/api/v1/groups/reset", json=body)
+                assert (answer.status_code, "may not see it" in answer.text) == (404, True)
 
     asyncio.run(run())
