@@ -419,3 +419,16 @@ def test_jobs_and_resets_keep_to_what_their_user_may_see() -> None:
                 assert (answer.status_code, "may not see it" in answer.text) == (404, True)
 
     asyncio.run(run())
+
+
+def test_browsers_send_forms_with_their_origin() -> None:
+    """With the policy no-referrer they would send ``Origin: null``, which is refused."""
+
+    async def run() -> None:
+        async with broker() as there, with_tokens(there) as scene:
+            ada = await scene.browser()
+            for path in ("/login", "/", "/static/console.css"):
+                answer = await ada.get(path)
+                assert answer.headers["referrer-policy"] == "same-origin"
+
+    asyncio.run(run())
