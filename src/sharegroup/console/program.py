@@ -48,6 +48,7 @@ def run(
             uvicorn.Config(
                 application(settings, hosts=hosts),
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 proxy_headers=bool(listening.proxies),

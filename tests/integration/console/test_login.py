@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from sharegroup.client.settings.option_values import SaslMechanism
 from sharegroup.console.access.attempts import PER_ADDRESS_MAX
 from sharegroup.console.access.masks import Mask, Masks, parsed_path
-from sharegroup.console.access.roles import Grant, Roles, UserGrant
+from sharegroup.console.access.roles import Grant, Role, Roles, UserGrant
 from sharegroup.testing import broker
 from tests.integration.console.access_scene import (
     SECURITY,
@@ -132,7 +133,7 @@ def test_attempts_are_limited_for_each_address(caplog: pytest.LogCaptureFixture)
             assert (await program.get("/api/v1/groups")).status_code == 401
             # From now on not even the right one is looked at.
             answer = await mallory.log_in(token=TOKENS["ada"])
-            assert (answer.status_code, "too many attempts" in answer.text) == (429, True)
+            assert (answer.status_code, "Too many attempts" in answer.text) == (429, True)
             right = await scene.browser(address="10.0.0.66", token=TOKENS["ada"])
             answer = await right.get("/api/v1/groups")
             assert answer.status_code == 429
@@ -290,8 +291,13 @@ def test_what_a_user_of_the_cluster_reads_is_read_by_their_own_connection() -> N
 
 def scene_sessions(scene: Any) -> list[Any]:
     """Return the sessions of a console, which no page shows."""
+    return list(visitors_of(scene)._sessions._sessions.values())
+
+
+def visitors_of(scene: Any) -> Any:
+    """Return the visitors of a console."""
     gate = next(each for each in scene.app.user_middleware if each.cls.__name__ == "Gate")
-    return list(gate.args[0]._sessions._sessions.values())
+    return gate.args[0]
 
 
 def test_cluster_that_is_away_is_told_from_a_wrong_password() -> None:
@@ -303,8 +309,9 @@ def test_cluster_that_is_away_is_told_from_a_wrong_password() -> None:
                 await there.stop()
                 answer = await ada.log_in(name="ada", password=USERS["ada"])
                 assert (answer.status_code, "does not answer" in answer.text) == (503, True)
+                assert visitors_of(scene)._attempts._total == deque()
                 empty = await ada.log_in(name="ada", password="")
-                assert (empty.status_code, "give a name and a password" in empty.text) == (
+                assert (empty.status_code, "Give a name and a password" in empty.text) == (
                     400,
                     True,
                 )
@@ -378,9 +385,56 @@ def test_page_that_only_refreshes_itself_keeps_no_session_alive() -> None:
                                     for name, value in ada.http.cookies.items()],
                     }
                 )  # fmt: skip
-                gate = next(each for each in scene.app.user_middleware if each.args)
-                visitor = await gate.args[0].visitor(request, is_use=not is_live)
+                visitor = await visitors_of(scene).visitor(request, is_use=not is_live)
                 assert visitor is not None
                 assert (session.used_at > before) == moves
+
+    asyncio.run(run())
+
+
+def test_jobs_and_resets_keep_to_what_their_user_may_see() -> None:
+    """A plan counts, so it could tell what a value is; a job writes to the topic that it names."""
+    grants = (
+        UserGrant(
+            users=("ada",),
+            grant=Grant(role=Role.ADMIN, groups=("*",), topics=("orders",), values=True),
+        ),
+    )
+
+    async def run() -> None:
+        async with broker() as there:
+            await make_groups(there)
+            for masks, text in ((ROLES.masks, "values are masked"), (Masks(), "")):
+                roles = Roles(grants=grants, masks=masks)
+                async with with_tokens(there, roles=roles, allow_changes=True) as scene:
+                    ada = await scene.browser(token=TOKENS["ada"])
+                    plan = {"kind": "redrive", "topic": "orders", "where": "id > 1"}
+                    answer = await ada.get("/api/v1/plan", **plan)
+                    assert (answer.status_code, text in answer.text) == (400 if text else 200, True)
+            async with with_tokens(there, roles=roles, allow_changes=True) as scene:
+                ada = await scene.browser(token=TOKENS["ada"])
+                plan = {"kind": "redrive", "topic": "orders", "everything": "yes"}
+                for confirm, status in (("orders", 200), ("orders,secrets", 403)):
+                    other = {"target": "original", "confirm": confirm}
+                    answer = await ada.get("/api/v1/plan", **plan, **other)
+                    assert answer.status_code == status, answer.text
+                data = await ada.data("/reset", group="spies", to="latest")
+                assert data["plan"] == []
+                body = {"group": "spies", "plan": "secrets:0:0"}
+                answer = await ada.http.post("/api/v1/groups/reset", json=body)
+                assert (answer.status_code, "may not see it" in answer.text) == (404, True)
+
+    asyncio.run(run())
+
+
+def test_browsers_send_forms_with_their_origin() -> None:
+    """With the policy no-referrer they would send ``Origin: null``, which is refused."""
+
+    async def run() -> None:
+        async with broker() as there, with_tokens(there) as scene:
+            ada = await scene.browser()
+            for path in ("/login", "/", "/static/console.css"):
+                answer = await ada.get(path)
+                assert answer.headers["referrer-policy"] == "same-origin"
 
     asyncio.run(run())

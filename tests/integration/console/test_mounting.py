@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -96,7 +97,7 @@ async def until_groups(browser: Browser) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_application_says_who_somebody_is(tmp_path: Any) -> None:
+def test_application_says_who_somebody_is(tmp_path: Path) -> None:
     roles = tmp_path / "roles.toml"
     roles.write_text('[[grants]]\nusers = ["ada"]\ngroups = ["billing"]\ntopics = ["orders"]\n')
 
@@ -228,3 +229,31 @@ def test_without_the_extra_the_import_says_what_to_install() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("the console needs an extra: pip install")
+
+
+def test_example_of_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "console.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+
+    async def run() -> None:
+        async with broker() as there:
+            await make_groups(there)
+            names: dict[str, Any] = {}
+            exec(code.replace("127.0.0.1:9092", there.bootstrap_servers), names)
+            app = names["app"]
+            async with (
+                app.router.lifespan_context(app),
+                httpx.AsyncClient(
+                    transport=httpx.ASGITransport(app), base_url="http://app"
+                ) as client,
+            ):
+                seen = {}
+                for name in ("root", "ada"):
+                    where = {"topic": "orders", "partition": 0, "offset": 0}
+                    answer = await client.get(
+                        "/queues/api/v1/record", params=where, headers={"x-user": name}
+                    )
+                    seen[name] = answer.json()["key"]
+                assert seen == {"root": "k7", "ada": "hidden"}
+
+    asyncio.run(run())

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from sharegroup.cli.access.local_certificates import make_certificates
-from sharegroup.testing import run_broker
+from sharegroup.testing import Security, run_broker
 from tests.support.limits import HANGING_SECONDS
 
 TOKEN = "0123456789abcdef0123"
@@ -122,3 +122,25 @@ def test_proxy_is_believed_and_nobody_else(tmp_path: Path, tokens: str) -> None:
             httpx.Client(base_url=address) as browser,
         ):
             assert browser.get("/login", headers=through).status_code == 403
+
+
+def test_login_with_credentials_of_the_cluster(tmp_path: Path) -> None:
+    security = Security(users={"console": "its-secret", "ada": "her-secret"})
+    with run_broker(security=security) as broker:
+        properties = tmp_path / "client.properties"
+        properties.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            'username="console" password="its-secret";\n'
+        )
+        words = ("--bootstrap-server", broker.bootstrap_servers, "--command-config")
+        log = tmp_path / "log"
+        with (
+            console(log, *words, str(properties), "--cluster-login", "SCRAM-SHA-256") as address,
+            httpx.Client(base_url=address) as browser,
+        ):
+            assert browser.get("/").status_code == 303
+            fields = {"name": "ada", "password": "her-secret"}
+            assert browser.post("/login", data=fields).status_code == 303
+            assert "User:ada" in browser.get("/").text
+        assert "her-secret" not in log.read_text()

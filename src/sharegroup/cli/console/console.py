@@ -20,6 +20,9 @@ from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.installation import pip_install
 
 PORT_MAX = 65_535
+MECHANISMS = [
+    mechanism.value for mechanism in SaslMechanism if mechanism is not SaslMechanism.OAUTHBEARER
+]
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -90,8 +93,7 @@ user_options = gathered(
     ),
     click.option(
         "--cluster-login",
-        type=click.Choice([SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256,
-                           SaslMechanism.SCRAM_SHA_512]),
+        type=click.Choice(MECHANISMS),
         help="Log in as a user of the cluster by this mechanism: everybody sees and changes what "
         "that user may.",
     ),

@@ -38,8 +38,8 @@ class Attempts:
             self._total.append(now)
         return wait
 
-    def succeeded(self, address: str) -> None:
-        """Take back the newest attempt of an address."""
+    def take_back(self, address: str) -> None:
+        """Take back the newest attempt of an address: it succeeded, or nobody could answer it."""
         own = self._by_address.get(address_key(address))
         if own:
             own.pop()

@@ -98,6 +98,11 @@ class Masks:
 
     masks: tuple[Mask, ...] = ()
 
+    @property
+    def hide_content(self) -> bool:
+        """Whether keys or values of any topic are masked."""
+        return any(mask.keys or mask.values for mask in self.masks)
+
     def of(self, *topics: str) -> TopicMask:
         """Return what is masked of a record that is, or was, in one of these topics."""
         if not self.masks:

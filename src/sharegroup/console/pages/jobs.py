@@ -9,7 +9,7 @@ from typing import Any
 from sharegroup.console.access.roles import Change
 from sharegroup.console.pages.letters import CONDITIONS, selection_of
 from sharegroup.console.pages.overview import address
-from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
+from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
 from sharegroup.console.pages.tables import Column, table
 from sharegroup.dead_letters.redrive_copies import RedriveOptions, unconfirmed
 from sharegroup.dead_letters.selection import Selection
@@ -124,6 +124,10 @@ def request_of(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
         selection = Selection(places=frozenset([_place(at)]))
     if (selection.where or selection.key) and not visit.rights.may_see_values(topic):
         raise BadQuery("you may not see the values of this topic, so you cannot select by them")
+    if (selection.where or selection.key) and visit.rights.masks.hide_content:
+        # A letter may be of any topic, and the number of matches would tell what is masked.
+        raise BadQuery("values are masked in this console, so letters cannot be selected by them")
+    _check_targets(visit, fields)
     everything = fields.get("everything", "") == "yes"
     try:
         if kind == PURGE:
@@ -140,6 +144,15 @@ def request_of(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
             "no condition is given, so this would be about every letter of the topic: give a "
             "condition, or tick «all letters»"
         ) from error
+
+
+def _check_targets(visit: Visit, fields: Mapping[str, str]) -> None:
+    """Refuse topics that letters only claim to belong to, unless the user may change them, too."""
+    if fields.get("target") != "original":
+        return  # Topics of retries: their names are made of the groups' ids.
+    for target in _confirmed(fields):
+        if not visit.rights.may_change(Change.REDRIVE, topic=target):
+            raise Forbidden(visit.rights.why_not(Change.REDRIVE, topic=target))
 
 
 def _confirmed(fields: Mapping[str, str]) -> list[str]:

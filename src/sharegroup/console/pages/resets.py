@@ -60,6 +60,7 @@ async def reset(visit: Visit) -> Page:
     plan = await visit.admin.reset_group_offsets(
         group_id, _scenario(visit, target), partitions=[topic] if topic else None, dry_run=True
     )
+    plan = {where: each for where, each in plan.items() if visit.rights.may_see_topic(where.topic)}
     if len(plan) > PARTITIONS_MAX:
         raise BadQuery(f"this is about {len(plan)} partitions; choose a topic")
     rows = [_row(where, change) for where, change in sorted(plan.items())]
@@ -108,6 +109,9 @@ async def perform(visit: Visit, fields: Fields) -> Changed:
     """Move the start offsets to those that the dry run showed."""
     group_id = fields.get("group", "")
     offsets = _parsed(fields.get("plan", ""))
+    for where in offsets:
+        if not visit.rights.may_see_topic(where.topic):
+            raise NotThere(f"There is no topic {where.topic!r}, or you may not see it.")
     done = await visit.admin.reset_group_offsets(group_id, FromPlan(offsets))
     failed = {where: each for where, each in done.items() if isinstance(each, KafkaError)}
     if failed:

@@ -43,6 +43,8 @@ COOKIE = "sharegroup-console"
 LOGINS_MAX = 8
 """Logins at the cluster that are under way at once."""
 LOGIN_SECONDS = 15.0
+WRONG = 401
+"""The status for credentials that are not accepted."""
 CREDENTIAL_CHARACTERS_MAX = 1_000
 SWEEP_SECONDS = 30.0
 LOCAL = User("local")
@@ -150,8 +152,8 @@ class Visitors:
         user = None if tokens is None else tokens.user_of(token)
         if user is None:
             log_login("", address, "refused")
-            raise Refused("this is no token of the console", 401)
-        self._attempts.succeeded(address)
+            raise Refused("this is no token of the console", WRONG)
+        self._attempts.take_back(address)
         return user
 
     def _rights(self, user: User, visible: Visible | None) -> Rights:
@@ -213,12 +215,15 @@ class Visitors:
         self._logins += 1
         try:
             connection = await _opened(options)
-        except Refused:
-            log_login(CLUSTER_USER + name, address, "refused")
+        except Refused as error:
+            is_wrong = error.status == WRONG
+            log_login(CLUSTER_USER + name, address, "refused" if is_wrong else "failed")
+            if not is_wrong:
+                self._attempts.take_back(address)  # No password was tried.
             raise
         finally:
             self._logins -= 1
-        self._attempts.succeeded(address)
+        self._attempts.take_back(address)
         return User(CLUSTER_USER + name), connection
 
     def _begin_attempt(self, address: str) -> None:
@@ -264,7 +269,7 @@ async def _opened(options: ClientOptions) -> UserConnection:
             await connection.list_names(time.monotonic())
         is_open = True
     except (SaslAuthenticationFailed, UnsupportedSaslMechanism) as error:
-        raise Refused("the cluster does not accept this name and password", 401) from error
+        raise Refused("the cluster does not accept this name and password", WRONG) from error
     except (KafkaError, TimeoutError) as error:
         log.warning("event=console.login_failed error=%r action='look at the brokers'", error)
         raise Refused("the cluster does not answer; try again", 503) from error

@@ -91,7 +91,7 @@ def test_attempts_that_succeed_do_not_count() -> None:
     attempts = Attempts()
     for _ in range(TOTAL_MAX * 2):
         assert attempts.begin("10.0.0.1", 0.0) == 0.0
-        attempts.succeeded("10.0.0.1")
+        attempts.take_back("10.0.0.1")
 
 
 def test_one_machine_with_many_addresses_of_ipv6_is_one() -> None:

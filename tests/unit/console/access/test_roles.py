@@ -169,3 +169,18 @@ def test_names_with_odd_characters_match_as_they_are() -> None:
     odd = "billing-\x1b[31m\n\u202e"
     assert rights(BILLING).may_see_group(odd)
     assert Roles(grants=()).of(User(odd)) == ()
+
+
+def test_example_of_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "console.md").read_text()
+    path = tmp_path / "roles.toml"
+    path.write_text(page.partition("```toml\n")[2].partition("```")[0])
+    roles = read_roles(path)
+    ops = Rights(grants=roles.of(User("User:ops-1")), masks=roles.masks, allow_changes=True)
+    assert ops.may_see_group("billing-1")
+    assert ops.may_see_values("orders.eu")
+    assert ops.may_change(Change.REDRIVE, group="billing-1", topic="orders")
+    assert not ops.may_change(Change.PURGE, topic="orders")
+    assert ops.masked("orders", {"to": {"email": "a@b"}}) == {"to": {"email": "•••"}}
+    others = Rights(grants=roles.of(User("eve")))
+    assert not others.may_see_values("orders")
