@@ -27,12 +27,15 @@ from sharegroup.console.web.live import Streams
 from sharegroup.console.web.rendering import Renderer, to_json
 from sharegroup.console.web.routes import ROUTES, Route
 from sharegroup.console.web.safety import Safety
+from sharegroup.console.web.shared_pages import Shared
 from sharegroup.errors import KafkaError
 from sharegroup.http_hosts import HttpHosts
 
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
 EVENT_STREAM = "text/event-stream"
+FIRST_LOOK_SECONDS = 0.8
+"""How long the first pages wait for the first look at the cluster."""
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""
 
@@ -45,6 +48,8 @@ class Console:
         self.history = History()
         self.renderer = Renderer()
         self.streams = Streams()
+        self.pages: Shared[tuple[Page, int]] = Shared()
+        self.parts: Shared[dict[str, str] | str] = Shared()
         self._admin: AdminClient | None = None
         self._reading: Cluster | None = None
         self._watcher: Watcher | None = None
@@ -92,7 +97,11 @@ class Console:
             "title": page.title,
             "base": base,
             "navigation": [
-                (base + other.path, other.name, other.path in (route.path, route.parent))
+                (
+                    base + other.path,
+                    other.name,
+                    other.path in (route.path, page.parent or route.parent),
+                )
                 for other in ROUTES
                 if other.name
             ],
@@ -141,14 +150,17 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
     if console.streams.is_full:
         return Response("too many live pages are open; reload this one by hand\n", 503)
 
-    async def parts() -> dict[str, str]:
+    async def made() -> dict[str, str] | str:
         page, status = await _made(console, route, request)
         if status != 200:
-            return {}
+            return str(page.context["problem"])
         context = console.context(route, page, request)
         return console.renderer.live_parts(page.template, context)
 
-    return StreamingResponse(console.streams.events(parts, {}), media_type=EVENT_STREAM)
+    async def parts() -> dict[str, str] | str:
+        return await console.parts.get(_address(request, route), made)
+
+    return StreamingResponse(console.streams.events(parts), media_type=EVENT_STREAM)
 
 
 def _api_endpoint(console: Console, route: Route) -> Any:
@@ -160,11 +172,26 @@ def _api_endpoint(console: Console, route: Route) -> Any:
     return endpoint
 
 
+def _address(request: Request, route: Route) -> tuple[str, str, str]:
+    """Return what a page depends on; it is the same for all browsers of this address.
+
+    A page that depended on its reader would need the reader here.
+    """
+    return str(request.scope.get("root_path", "")), route.path, request.url.query
+
+
 async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
-    """Return the page and its status; a failure is a page, too."""
+    """Return the page and its status, made once for all who ask for it within a second."""
+    return await console.pages.get(_address(request, route), lambda: _make(console, route, request))
+
+
+async def _make(console: Console, route: Route, request: Request) -> tuple[Page, int]:
+    """Make a page; a failure is a page, too."""
+    visit = console.visit(request, route.path)
+    await visit.watcher.wait_first_look(FIRST_LOOK_SECONDS)
     try:
         async with asyncio.timeout(PAGE_SECONDS):
-            return await route.page(console.visit(request, route.path)), 200
+            return await route.page(visit), 200
     except NotThere as error:
         return _failure("Not there", str(error)), 404
     except BadQuery as error:
