@@ -13,6 +13,9 @@ install = if command -v uv >/dev/null 2>&1; then \
 			--constraint constraints.txt --editable '.[$(1)]'; \
 	fi
 
+AXE := build/axe/axe.min.js
+AXE_VERSION := 4.14.1
+
 # Tests start a thousand interpreters: each would compile all that it imports, wherever bytecode
 # is not written, as in many containers.
 COMPILED_ONCE = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/bytecode'
@@ -21,7 +24,7 @@ FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
-	worker-kafka docs docs-test cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons sparks dependency-range times \
+	worker-kafka docs docs-test console-test console-pictures cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons sparks dependency-range times \
 	clean
 
 help: ## Show this list.
@@ -121,6 +124,17 @@ cluster-groups: setup ## New groups around KILLS=10 deaths of brokers, beside th
 cluster-chaos: setup ## Break a real cluster under all our clients for SECONDS=600, from SEED, and account for each record.
 	@$(BIN)/python -m tests.cluster_chaos --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(if $(REPORTS),--reports $(REPORTS))
 
+console-test: setup $(AXE) ## Test the console in Debian's Chromium, with axe-core from npm in build/axe.
+	@$(call install,browser)
+	@CONSOLE=all $(COMPILED_ONCE) $(BIN)/python -m pytest -q tests/integration/console
+
+console-pictures: setup ## Take the pictures of docs/console in Debian's Chromium.
+	@$(call install,browser)
+	@$(BIN)/python -m tests.docs.console_pictures
+
+$(AXE):
+	@mkdir -p build/axe && cd build/axe && tar -xzf "$$(npm pack --silent axe-core@$(AXE_VERSION))" --strip-components=1 package/axe.min.js
+
 docs: setup ## Build the documentation as a site into build/site; warnings are errors.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "built: build/site/index.html"
@@ -162,7 +176,7 @@ mutants: setup ## Change the core in a thousand places and see which change no t
 	@$(BIN)/python -m tests.mutants $(MODULES)
 
 lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
-	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra mutants --extra peers --extra release --no-header \
+	@uv pip compile --quiet --universal --python-version 3.11 --extra browser --extra dev --extra mutants --extra peers --extra release --no-header \
 		--no-emit-index-url --no-annotate pyproject.toml --output-file constraints.txt
 
 dist: setup ## Build wheel and source distribution of the last commit in dist, and check them.

@@ -33,6 +33,7 @@ from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
 from sharegroup.console.web.routes import CHANGES, ROUTES, Route
 from sharegroup.console.web.safety import Safety
+from sharegroup.console.web.shared_pages import Shared
 from sharegroup.console.web.visitors import Visitors
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.http_hosts import HttpHosts
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
 LOOK_FIRST = "look whether it was done before you try again"
+FIRST_LOOK_SECONDS = 0.8
+"""How long the first pages wait for the first look at the cluster."""
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""
 
@@ -55,6 +58,8 @@ class Console:
         self.renderer = Renderer()
         self.streams = Streams()
         self.visitors = Visitors(settings)
+        self.pages: Shared[tuple[Page, int]] = Shared()
+        self.parts: Shared[dict[str, str] | str] = Shared()
         self._clients: Connection | None = None
         self._watcher: Watcher | None = None
         self._job_runs: JobRuns | None = None
@@ -88,6 +93,11 @@ class Console:
     def is_running(self) -> bool:
         """Whether it is connected, or tries to be."""
         return self._clients is not None
+
+    async def wait_first_look(self) -> None:
+        """Wait a little for the first look at the cluster, so that the first page has it."""
+        assert self._watcher is not None, "the console runs"
+        await self._watcher.wait_first_look(FIRST_LOOK_SECONDS)
 
     def visit(self, request: Request, path: str) -> Visit:
         """Return what a page function is given for a request."""
@@ -126,7 +136,7 @@ class Console:
             "title": page.title,
             "base": base,
             "navigation": [
-                (base + other.path, other.name, other.path in (path, parent))
+                (base + other.path, other.name, other.path in (path, page.parent or parent))
                 for other in ROUTES
                 if other.name
             ],
@@ -202,20 +212,23 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
     if console.streams.is_full:
         return Response("too many live pages are open; reload this one by hand\n", 503)
 
-    async def parts() -> dict[str, str] | None:
+    async def made() -> dict[str, str] | str:
+        page, status = await _made(console, route, request)
+        if status != 200:
+            return str(page.context["problem"])
+        context = console.context(page, request, path=route.path, parent=route.parent)
+        return console.renderer.live_parts(page.template, context)
+
+    async def parts() -> dict[str, str] | str | None:
         # Somebody may have logged out since; `auth` of an application is asked once a stream.
         if visitor_of(request).session_id is not None:
             visitor = await console.visitors.visitor(request, is_use=False)
             if visitor is None:
                 return None
             request.scope[VISITOR] = visitor
-        page, status = await _made(console, route, request)
-        if status != 200:
-            return {}
-        context = console.context(page, request, path=route.path, parent=route.parent)
-        return console.renderer.live_parts(page.template, context)
+        return await console.parts.get(_address(request, route), made)
 
-    return StreamingResponse(console.streams.events(parts, {}), media_type=EVENT_STREAM)
+    return StreamingResponse(console.streams.events(parts), media_type=EVENT_STREAM)
 
 
 def _api_endpoint(console: Console, route: Route) -> Any:
@@ -263,8 +276,23 @@ def _change_endpoint(console: Console, change: ChangeRoute) -> Any:
     return endpoint
 
 
+def _address(request: Request, route: Route) -> tuple[str | None, ...]:
+    """Return what a page depends on: its address, and who sees it."""
+    visitor = visitor_of(request)
+    return (
+        base_of(request), route.path, request.url.query,
+        visitor.session_id, visitor.user.name, visitor.form_token,
+    )  # fmt: skip
+
+
 async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
-    """Return the page and its status; a failure is a page, too."""
+    """Return the page and its status, made once for all who ask for it within a second."""
+    return await console.pages.get(_address(request, route), lambda: _make(console, route, request))
+
+
+async def _make(console: Console, route: Route, request: Request) -> tuple[Page, int]:
+    """Make a page; a failure is a page, too."""
+    await console.wait_first_look()
     return await _answered(route.page(console.visit(request, route.path)), "try again")
 
 

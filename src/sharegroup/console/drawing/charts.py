@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 SMALL_WIDTH, SMALL_HEIGHT = 120, 24
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 960, 220, 64, 24, 10
+WIDTH, HEIGHT = 1_000, 200
+DAY_MS = 24 * 60 * 60 * 1000
 POINTS_MAX = 400
 """Points of a line; more are thinned out to the largest of each part."""
 STEPS_Y = 4
@@ -36,36 +37,44 @@ def sparkline(points: Points, label: str) -> Markup:
 
 
 def line_chart(points: Points, label: str) -> Markup:
-    """Return a line with axes; the page has a table of the same values behind it."""
+    """Return a line with axes; the page has a table of the same values behind it.
+
+    The labels are text beside the drawing, so that they are readable at every width.
+    """
     thin = thinned(points, POINTS_MAX)
     if len(thin) < 2:
         return Markup('<p class="empty">There is no history yet: it begins with the console.</p>')
     highest = _ceiling(max(value for _, value in thin))
-    area = (LEFT, TOP, WIDTH - LEFT - 8, HEIGHT - TOP - BOTTOM)
-    path = _path(thin, highest, area)
-    x, y, width, height = area
-    parts = []
-    for step in range(STEPS_Y + 1):
-        line_y = y + height - height * step / STEPS_Y
-        parts.append(f'<path class="grid" d="M{x} {line_y:.1f}H{x + width}"/>')
-        parts.append(
-            f'<text x="{x - 8}" y="{line_y + 4:.1f}" text-anchor="end">'
-            f"{short(highest * step / STEPS_Y)}</text>"
-        )
-    first_ms, last_ms = thin[0][0], thin[-1][0]
-    for part, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        at = datetime.fromtimestamp((first_ms + (last_ms - first_ms) * part) / 1000, UTC)
-        parts.append(
-            f'<text x="{x + width * part:.0f}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
-            f"{at:%H:%M:%S} UTC</text>"
-        )
-    text = escape(f"{label}: from {thin[0][1]:,} to {thin[-1][1]:,}")
-    ground = f"M{x} {y + height}L{path[1:]}L{x + width} {y + height}Z"
-    return Markup(  # noqa: S704  The text is escaped, and the rest is of numbers.
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text}">'
-        f'<title>{text}</title>{"".join(parts)}<path class="area" d="{ground}"/>'
-        f'<path class="line" d="{path}"/></svg>'
+    path = _path(thin, highest, (0, 0, WIDTH, HEIGHT))
+    lines = "".join(
+        f'<path class="grid" d="M0 {HEIGHT * step / STEPS_Y:.1f}H{WIDTH}"/>'
+        for step in range(STEPS_Y + 1)
     )
+    values = "".join(
+        f"<span>{short(highest * step / STEPS_Y)}</span>" for step in range(STEPS_Y, -1, -1)
+    )
+    first_ms, last_ms = thin[0][0], thin[-1][0]
+    is_long = last_ms - first_ms >= DAY_MS
+    moments = "".join(
+        _moment(at_ms, is_long=is_long) for at_ms in (first_ms, (first_ms + last_ms) // 2, last_ms)
+    )
+    text = escape(f"{label}: from {thin[0][1]:,} to {thin[-1][1]:,}")
+    ground = f"M0 {HEIGHT}L{path[1:]}L{WIDTH} {HEIGHT}Z"
+    return Markup(  # noqa: S704  The text is escaped, and the rest is of numbers.
+        f'<div class="chart"><div class="values" aria-hidden="true">{values}</div>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{text}"><title>{text}</title>{lines}<path class="area" d="{ground}"/>'
+        f'<path class="line" d="{path}"/></svg>'
+        f'<div class="moments">{moments}</div></div>'
+    )
+
+
+def _moment(at_ms: int, *, is_long: bool) -> str:
+    """Return a moment in UTC; the script shows it in the reader's zone."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    text = f"{at:%Y-%m-%d %H:%M} UTC" if is_long else f"{at:%H:%M:%S} UTC"
+    kind = "" if is_long else ' class="clock"'
+    return f'<time datetime="{at:%Y-%m-%dT%H:%M:%S}Z"{kind}>{text}</time>'
 
 
 def thinned(points: Points, count_max: int) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ TOPICS = (
     Column("kind", "Kind", "text", narrow=False),
 )
 TOPIC_PARTITIONS = (
-    Column("partition", "Partition", "number"),
+    Column("partition", "Partition"),
     Column("leader", "Leader", "number"),
     Column("replicas", "Replicas", "list", narrow=False),
     Column("in_sync_replicas", "In sync", "list", narrow=False),
@@ -32,17 +32,17 @@ TOPIC_PARTITIONS = (
 )
 GROUPS = (
     Column("group", "Group", "id", link=lambda row: address("group", id=row["group"])),
-    Column("type", "Type", "text"),
+    Column("type", "Type", "text", narrow=False),
     Column("state", "State", "state"),
     Column("members", "Members", "number"),
     Column("lag", "Waiting", "number"),
     Column("topics", "Topics", "list", narrow=False),
 )
 BROKERS = (
-    Column("node_id", "Broker", "number"),
+    Column("node_id", "Broker"),
     Column("address", "Address", "id"),
-    Column("rack", "Rack", "text"),
-    Column("role", "Role", "text"),
+    Column("rack", "Rack", "text", narrow=False),
+    Column("role", "Role", "text", narrow=False),
     Column("state", "State", "state"),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sharegroup.client.records import TopicPartition
@@ -41,6 +41,11 @@ PARTITIONS = (
     Column("offset", "Start offset", "number"),
     Column("lag", "Waiting", "number"),
 )
+COMMITTED = tuple(
+    replace(column, heading="Committed offset") if column.key == "offset" else column
+    for column in PARTITIONS
+)
+"""The same for a consumer group."""
 RUNS = (
     Column("partition", "Partition", "text"),
     Column("first_offset", "First", "number"),
@@ -67,6 +72,8 @@ async def group(visit: Visit) -> Page:
     group_id = visit.required("id")
     visit.watcher.looks_at([group_id])
     found = visit.watcher.view.groups.get(group_id)
+    if found is None and visit.watcher.view.looked_at is None:
+        raise NotThere("The first look at the cluster is under way: reload this page in a moment.")
     if found is None:
         raise NotThere(f"There is no group {group_id!r} in this cluster, or you may not see it.")
     is_share = found.type == SHARE
@@ -86,7 +93,8 @@ async def group(visit: Visit) -> Page:
             "age_ms": group_row(found, visit.history, visit.now_ms)["oldest_age_ms"],
             "members": table("members", MEMBERS, map(_member, found.members), visit.query,
                              sort="member_id", empty="It has no members now."),
-            "partitions": table("partitions", PARTITIONS, map(_partition, found.partitions),
+            "partitions": table("partitions", PARTITIONS if is_share else COMMITTED,
+                                map(_partition, found.partitions),
                                 visit.query, sort="topic", empty="It has no partitions yet."),
             "runs": table("runs", RUNS, runs.rows(), visit.query, sort="partition",
                           empty="There are no runs."),
@@ -106,6 +114,7 @@ async def group(visit: Visit) -> Page:
             "runs_source": runs.source,
             "lag": lags,
         },
+        parent="/groups" if is_share else "/consumer-groups",
     )  # fmt: skip
 
 

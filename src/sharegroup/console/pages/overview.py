@@ -24,7 +24,7 @@ def address(page: str, **query: object) -> str:
 GROUP_COLUMNS = (
     Column("group", "Group", "id", link=lambda row: address("group", id=row["group"])),
     Column("state", "State", "state"),
-    Column("members", "Members", "number"),
+    Column("members", "Members", "number", narrow=False),
     Column("lag", "Waiting", "number"),
     Column("oldest_age_ms", "Oldest", "age"),
     Column("rate", "Settled/s", "number", narrow=False),

@@ -43,6 +43,8 @@ class Page:
     context: Mapping[str, Any]
     data: Mapping[str, Any] = field(default_factory=dict)
     """The page as values for JSON."""
+    parent: str = ""
+    """The path of the page in the navigation that it belongs to; empty: that of its route."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ async def settings_of(visit: Visit, kind: ResourceType, name: str) -> list[dict[
         {
             "name": entry.name,
             "value": entry.value,
+            "is_default": entry.is_default,
             "origin": entry.source.name.lower().replace("_", " "),
         }
         for entry in sorted(found.values(), key=lambda entry: (entry.is_default, entry.name))

@@ -16,7 +16,10 @@ function showLocalTimes(root) {
     const at = new Date(time.getAttribute("datetime"));
     if (!Number.isNaN(at.getTime())) {
       time.title = time.textContent;
-      time.textContent = at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
+      const isClock = time.classList.contains("clock");
+      time.textContent = at.toLocaleString(undefined, isClock
+        ? { timeStyle: "medium" }
+        : { dateStyle: "short", timeStyle: "medium" });
     }
   }
 }
@@ -72,7 +75,10 @@ function open() {
   stream.addEventListener("parts", (event) => {
     const parts = JSON.parse(event.data);
     for (const id of Object.keys(parts)) replacePart(id, parts[id]);
+    say("live", true);
   });
+  // The page's subject is gone, or the cluster does not answer: the values are old.
+  stream.addEventListener("problem", (event) => say(JSON.parse(event.data), false));
   stream.onerror = () => {
     say("no connection", false);
     // A refused stream is not opened again by the browser itself.

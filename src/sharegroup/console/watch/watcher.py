@@ -97,6 +97,7 @@ class Watcher:
         self._listed: dict[str, GroupListing] = {}
         self._visited = asyncio.Event()
         """Set when somebody looks at the console, so that a page after a break is soon fresh."""
+        self._first_look = asyncio.Event()
         self.view = ClusterView()
 
     def looks_at(self, group_ids: Iterable[str] = ()) -> None:
@@ -106,6 +107,12 @@ class Watcher:
         self._visited.set()
         for group_id in group_ids:
             self._looked_at[group_id] = now
+
+    async def wait_first_look(self, seconds: float) -> None:
+        """Return after the first look, or after a time."""
+        if not self._first_look.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first_look.wait(), seconds)
 
     async def run(self) -> None:
         """Look at the cluster again and again, until this is cancelled.
@@ -136,8 +143,8 @@ class Watcher:
         """Refresh what is due, and publish the new view."""
         steps: dict[str, Callable[[], Awaitable[None]]] = {
             BROKERS: self._look_at_brokers,
-            "topics": self._look_at_topics,
             "groups": self._list_groups,
+            "topics": self._look_at_topics,
             "letters": self._look_at_letters,
         }
         now = self._monotonic()
@@ -152,6 +159,7 @@ class Watcher:
         else:
             await self._try("group details", self._describe_due_groups)
         self.view = replace(self.view, looked_at=self._monotonic())
+        self._first_look.set()
 
     async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> bool:
         """Take a step, and return whether it succeeded; the view says it if not."""

@@ -3,6 +3,9 @@
     event: parts
     data: {"live_groups": "<table>…", …}
 
+    event: problem
+    data: "There is no group …"
+
 A stream ends after `STREAM_SECONDS`, and the browser opens it again, so nothing is kept for a tab
 that is gone without a word.
 """
@@ -20,8 +23,11 @@ STREAMS_MAX = 200
 PAUSE_SECONDS = 1.0
 RETRY_MS = 2_000
 
-Parts = Callable[[], Awaitable[dict[str, str] | None]]
-"""Returns the live parts of a page; None ends the stream, because the user has logged out."""
+Parts = Callable[[], Awaitable[dict[str, str] | str | None]]
+"""Returns the live parts by the ids of their elements, or why there are none.
+
+None ends the stream, because the user has logged out.
+"""
 
 
 class Streams:
@@ -35,22 +41,33 @@ class Streams:
         """Whether there are as many streams as there may be."""
         return self._count >= STREAMS_MAX
 
-    async def events(self, parts: Parts, shown: dict[str, str]) -> AsyncIterator[bytes]:
-        """Yield an event for each change of the parts; ``shown`` is what the page has already."""
+    async def events(self, parts: Parts) -> AsyncIterator[bytes]:
+        """Yield an event for each change of the parts, and for a problem with them."""
         self._count += 1
         end = time.monotonic() + STREAM_SECONDS
+        shown: dict[str, str] = {}
+        problem: str | None = None
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
             while time.monotonic() < end:
                 new = await parts()
                 if new is None:
                     break
-                changed = {name: html for name, html in new.items() if shown.get(name) != html}
-                if changed:
-                    shown = new
-                    yield f"event: parts\ndata: {json.dumps(changed)}\n\n".encode()
+                event = b": nothing new\n\n"
+                if isinstance(new, str):
+                    if new != problem:
+                        event = _event("problem", new)
+                    problem = new
                 else:
-                    yield b": nothing new\n\n"
+                    changed = {name: html for name, html in new.items() if shown.get(name) != html}
+                    if changed or problem is not None:
+                        event = _event("parts", changed)
+                    shown, problem = new, None
+                yield event
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             self._count -= 1
+
+
+def _event(name: str, content: object) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(content)}\n\n".encode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sharegroup.console.drawing.charts import short
 from sharegroup.escaping import escaped
 
 LIVE = "live_"
@@ -62,6 +62,15 @@ def printable(text: object) -> str:
     return escaped(str(text))
 
 
+def breakable(text: str) -> Markup:
+    """Return a text that breaks after its dots and commas."""
+    return Markup("<wbr>").join(part for part in re.split(r"(?<=[.,])", text) if part)
+
+
+FEW_ROWS = 5
+"""Up to this number of rows, a table has no field to find some of them."""
+
+
 class Renderer:
     """Renders the pages of one console."""
 
@@ -74,8 +83,9 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            age=age, moment=moment, number=number, printable=printable, short=short
+            age=age, breakable=breakable, moment=moment, number=number, printable=printable
         )
+        self._environment.globals["few_rows"] = FEW_ROWS
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
