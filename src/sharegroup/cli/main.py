@@ -106,13 +106,9 @@ class Verbs(VerbGroup):
     def suggestion(self, ctx: click.Context, word: str) -> str:
         return OTHER_WORDS.get(word) or super().suggestion(ctx, word)
 
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        formatter: click.HelpFormatter,
-    ) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+    def purposes(self, ctx: click.Context) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        # From the table: this imports no verb.
+        yield from VERBS.items()
 
 
 def _advised(misuse: click.ClickException) -> click.ClickException:
