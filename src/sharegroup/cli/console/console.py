@@ -37,6 +37,7 @@ PORT_MAX = 65_535
     metavar="URL",
     help="Metrics port of sharegroup serve: show runs live, with members and locks.",
 )
+@click.option("--ends-with-input", is_flag=True, hidden=True)
 @cluster_options
 def command(
     *,
@@ -45,6 +46,7 @@ def command(
     allow_changes: bool,
     hide_values: bool,
     metrics_url: str | None,
+    ends_with_input: bool,
     access: Access,
 ) -> None:
     """Serve a page that shows share groups, their records and dead letters.
@@ -57,7 +59,7 @@ def command(
     """
     try:
         # Imported here because the web framework takes longer to import than most verbs run.
-        from sharegroup.console.program import run
+        from sharegroup.console.program import end_with_input, run
         from sharegroup.console.settings import ConsoleSettings
     except ImportError as error:
         raise MissingExtra(f"the console needs an extra: {pip_install('console')}") from error
@@ -67,6 +69,8 @@ def command(
         show_values=not hide_values,
         metrics_url=None if metrics_url is None else base_url(metrics_url),
     )
+    if ends_with_input:
+        end_with_input()
     try:
         run(settings, host, port, say=click.echo)
     except OSError as error:
