@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,6 +21,8 @@ from sharegroup.stop_signals import heeded
 
 STOP_SECONDS = 2
 """Time for open streams and requests at a stop."""
+END_SECONDS = 5
+"""Time to stop after the end of the standard input."""
 CONNECTIONS_MAX = 500
 """Connections of all browsers together."""
 
@@ -67,6 +71,22 @@ def run(
 
 def _end(number: int, _: object) -> None:
     raise SystemExit(0) if number != signal.SIGINT else KeyboardInterrupt
+
+
+def end_with_input() -> None:
+    """Stop this process when its standard input is closed, as by the death of its parent.
+
+    A process that does not stop within `END_SECONDS` is ended.
+    """
+    threading.Thread(target=_end_with_input, name="console input", daemon=True).start()
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(END_SECONDS)
+    os._exit(1)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,11 @@ from sharegroup.escaping import escaped
 
 if TYPE_CHECKING:
     from sharegroup.broker.configuration.config import Config
+
+
+log = logging.getLogger(__name__)
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  These are compared, not bound.
+"""The addresses on this machine of ports that listen on all addresses."""
 
 
 @click.command("serve")
@@ -55,6 +60,18 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 65535),
     default=None,
     help="Serve metrics for Prometheus at /metrics on this port; 0: a free port.",
+)
+@click.option(
+    "--console-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Run the console, a page for the browser, as a process of its own on this port of "
+    "127.0.0.1; 0: a free port.",
+)
+@click.option(
+    "--console-config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties file with which the console connects, if the listener has TLS or logins.",
 )
 @click.option(
     "--test-port",
@@ -95,6 +112,8 @@ def command(  # The options of one verb; click passes each as an argument.
     data: Path | None,
     durability: str | None,
     metrics_port: int | None,
+    console_port: int | None,
+    console_config: Path | None,
     test_port: int | None,
     settings: tuple[str, ...],
     config_file: Path | None,
@@ -110,6 +129,7 @@ def command(  # The options of one verb; click passes each as an argument.
         ready bootstrap=127.0.0.1:9092 cluster=... data=...
 
     With --test-port there is a line before it, `faults http://127.0.0.1:...`.
+    With --console-port a line follows, `console http://127.0.0.1:...`.
     """
     values, origins = _settings(config_file, os.environ if kafka_env else {})
     if host is not None or port is not None:
@@ -130,7 +150,13 @@ def command(  # The options of one verb; click passes each as an argument.
         # other code in a process that calls `main` or embeds the broker (ADR 0024).
         import_lightly()
     with _named_origin({key: place for key, place in origins.items() if key in values}):
-        _run(values, insecure=insecure, test_port=test_port, log_handler=handler)
+        _run(
+            values,
+            insecure=insecure,
+            test_port=test_port,
+            console=_console(console_port, console_config),
+            log_handler=handler,
+        )
 
 
 def _settings(
@@ -168,6 +194,7 @@ def _run(
     *,
     insecure: bool,
     test_port: int | None,
+    console: tuple[int, Path | None] | None,
     log_handler: logging.Handler,
 ) -> None:
     # Imported modules live as long as the process, so collecting garbage meanwhile is useless.
@@ -186,6 +213,8 @@ def _run(
     gc.enable()
     config = Config.parse(values)
     raise_limit()
+    prepared = None if console is None else _console_of(config, *console, insecure=insecure)
+    started: list[asyncio.Task[None]] = []
 
     async def serve() -> None:
         stop = _stop_event()
@@ -197,10 +226,13 @@ def _run(
                 await _run_with_faults(stop, config, test_port, ready)
         finally:
             collecting.cancel()
+            await _cancel(started)
 
     def ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:
         garbage.settle()  # The data that was loaded is in use.
         _say_ready(bootstrap_servers, cluster_id, data)
+        if prepared is not None:
+            started.append(asyncio.create_task(prepared(bootstrap_servers)))
 
     try:
         event_loop.run(serve(), is_said=True)
@@ -209,6 +241,65 @@ def _run(
         if text is None:
             raise
         raise click.ClickException(printable(text)) from error
+
+
+def _console(port: int | None, config_file: Path | None) -> tuple[int, Path | None] | None:
+    if port is None:
+        if config_file is not None:
+            raise click.UsageError("--console-config: there is no console without --console-port")
+        return None
+    return port, config_file
+
+
+def _console_of(
+    config: Config, port: int, config_file: Path | None, *, insecure: bool
+) -> Callable[[str], Coroutine[Any, Any, None]]:
+    """Return what runs the console for a bootstrap address; raise if it cannot run."""
+    # Imported here because most brokers have no console.
+    from sharegroup.broker.configuration.listeners import metrics_host, parse_listeners
+    from sharegroup.broker.server.sockets import bracketed
+    from sharegroup.cli.broker.console_process import (
+        ConsoleOptions,
+        ConsoleProcess,
+        check_installed,
+    )
+
+    check_installed()
+    listener = parse_listeners(config, insecure=insecure)[0]
+    if config_file is None and listener.protocol != "PLAINTEXT":
+        raise click.UsageError(
+            f"--console-port: clients of listener {listener.name} use {listener.protocol}; "
+            "give a properties file with the console's login: --console-config FILE"
+        )
+    metrics_port = config.server.metrics_port
+    metrics_url = None
+    if metrics_port > 0:
+        host = metrics_host(config.server, listener, insecure=insecure)
+        # A port that listens everywhere is asked on this machine.
+        metrics_url = f"http://{LOCAL.get(host, bracketed(host))}:{metrics_port}"
+    options = ConsoleOptions(port, config_file, metrics_url)
+
+    async def run(bootstrap_servers: str) -> None:
+        def command(port: int) -> Sequence[str]:
+            return options.command(bootstrap_servers, port)
+
+        await ConsoleProcess(command, port, say=_say_line).run()
+
+    return run
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait for their ends; an error of one is logged."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            log.error("event=console.failed error=%r", result)
+
+
+def _say_line(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
 
 
 def _stop_event() -> asyncio.Event:
@@ -239,8 +330,7 @@ async def _run_with_faults(
 
 
 def _say_ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:
-    click.echo(f"ready bootstrap={bootstrap_servers} cluster={cluster_id} data={data}")
-    sys.stdout.flush()
+    _say_line(f"ready bootstrap={bootstrap_servers} cluster={cluster_id} data={data}")
 
 
 # The operating system's errors at the start are explained in one line. The usual ones are a second

@@ -121,6 +121,7 @@ user_options = gathered(
     show_default=True,
     help="Level of the log on standard error; info has who saw values and who changed what.",
 )
+@click.option("--ends-with-input", is_flag=True, hidden=True)
 @cluster_options
 def command(
     *,
@@ -128,6 +129,7 @@ def command(
     users: Users,
     metrics_url: str | None,
     log_level: str,
+    ends_with_input: bool,
     access: Access,
 ) -> None:
     """Serve a page that shows share groups, their records and dead letters.
@@ -144,11 +146,13 @@ def command(
         from sharegroup.console.access.roles import ALL_RIGHTS, Roles
         from sharegroup.console.access.roles_file import read_roles
         from sharegroup.console.access.tokens import read_tokens
-        from sharegroup.console.program import run
+        from sharegroup.console.program import end_with_input, run
         from sharegroup.console.settings import ConsoleSettings
     except ImportError as error:
         raise MissingExtra(f"the console needs an extra: {pip_install('console')}") from error
     start_logging(log_level)
+    if ends_with_input:
+        end_with_input()
     try:
         mechanism = users.cluster_login
         settings = ConsoleSettings(
