@@ -140,6 +140,11 @@ class Jobs:
         self._cluster.close()
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of jobs that can be run here."""
+        return frozenset(self._kinds)
+
+    @property
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
         """The metrics of the client that reads the topic of jobs."""
         return self._cluster.metrics.read()
