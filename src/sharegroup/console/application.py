@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Mount, Route as WebRoute
 from starlette.staticfiles import StaticFiles
 
+from sharegroup.console.access.audit import ValuesSeen
 from sharegroup.console.access.connection import Connection
 from sharegroup.console.access.sight import SeenHistory, SeenWatcher
 from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
@@ -60,6 +61,7 @@ class Console:
         self.visitors = Visitors(settings)
         self.pages: Shared[tuple[Page, int]] = Shared()
         self.parts: Shared[dict[str, str] | str] = Shared()
+        self.values_seen = ValuesSeen()
         self._clients: Connection | None = None
         self._watcher: Watcher | None = None
         self._job_runs: JobRuns | None = None
@@ -122,6 +124,7 @@ class Console:
             watcher=SeenWatcher(self._watcher, visitor.sight.of(view)),
             history=SeenHistory(self.history, visitor.sight, view),
             settings=self.settings,
+            values_seen=self.values_seen,
             now_ms=int(time.time() * 1000),
         )
 
@@ -276,13 +279,9 @@ def _change_endpoint(console: Console, change: ChangeRoute) -> Any:
     return endpoint
 
 
-def _address(request: Request, route: Route) -> tuple[str | None, ...]:
+def _address(request: Request, route: Route) -> Hashable:
     """Return what a page depends on: its address, and who sees it."""
-    visitor = visitor_of(request)
-    return (
-        base_of(request), route.path, request.url.query,
-        visitor.session_id, visitor.user.name, visitor.form_token,
-    )  # fmt: skip
+    return base_of(request), route.path, request.url.query, visitor_of(request).reader
 
 
 async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientOptions
-from sharegroup.console.access.audit import log_values_seen
+from sharegroup.console.access.audit import ValuesSeen
 from sharegroup.console.access.roles import Rights, User
 from sharegroup.console.access.sight import SeenWatcher
 from sharegroup.console.records.contents import Contents
@@ -69,6 +69,7 @@ class Visit:
     """Its view has what the user may see."""
     history: Histories
     settings: ConsoleSettings
+    values_seen: ValuesSeen
     now_ms: int
 
     def topic(self, name: str = "topic") -> str:
@@ -85,7 +86,7 @@ class Visit:
         """
         is_shown = self.rights.may_see_values(topic)
         if is_shown:
-            log_values_seen(self.user, topic, place)
+            self.values_seen.note(self.user, topic, place, now_ms=self.now_ms)
         return Contents(topic, self.rights.masks, is_shown)
 
     def required(self, name: str) -> str:
