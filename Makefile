@@ -24,7 +24,7 @@ FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
-	worker-kafka docs docs-test console-test console-pictures cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons dependency-range times \
+	worker-kafka docs docs-test console-test console-pictures cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons sparks dependency-range times \
 	clean
 
 help: ## Show this list.
@@ -192,6 +192,9 @@ check-release: setup ## List what stands in the way of a release (docs/releasing
 
 pythons: setup ## Test the wheel on every Python from 3.11 on that is here: README's worker, unit tests (5 minutes).
 	@$(BIN)/python -m tests.packaging.pythons $(ARGS)
+
+sparks: setup ## Run the Spark tests on the oldest and the newest Spark, Java and Python, without pandas (20 minutes).
+	@$(BIN)/python -m tests.packaging.sparks $(ARGS)
 
 dependency-range: setup ## Test the oldest and the newest versions of all dependencies (needs uv; 10 minutes).
 	@$(BIN)/python -m tests.packaging.dependency_range $(ARGS)

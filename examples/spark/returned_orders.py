@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    from sharegroup.dead_letters.redrive import Redriven
+    from sharegroup.dead_letters.redriven import Redriven
 
 PRICES = {"apple": 0.5, "pear": -1.0, "plum": -0.2}
 """Prices of a piece; those of pears and plums are mistakes, which Spark notices."""

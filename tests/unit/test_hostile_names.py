@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sharegroup
-from sharegroup.cli.broker.serve import SafeFormatter
+from sharegroup.cli.common.log_lines import SafeFormatter
 from sharegroup.cli.common.output import Listing, complain, done
 from sharegroup.cli.records.formats.writing import Row, json_line, with_escaped_names
 from sharegroup.cli.records.record_formats import kafka_writer, record_format_options

@@ -39,7 +39,7 @@ from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.dead_letters.redrive import sent_back_headers
+from sharegroup.dead_letters.redrive_copies import sent_back_headers
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import (
     ATTEMPTS_BYTES_MAX,
@@ -108,6 +108,7 @@ class Pair(NamedTuple):
 
 HERE = "tests/unit/test_written_and_read.py"
 WIRE = "tests/unit/wire"
+JOBS = "tests/unit/jobs/test_job_records.py"
 PAIRS = (
     # The worker's headers.
     Pair(
@@ -138,12 +139,35 @@ PAIRS = (
     ),
     Pair(
         "headers of a redriven record",
-        "dead_letters.redrive:sent_back_headers", "dead_letters.story_headers:story_of",
+        "dead_letters.redrive_copies:sent_back_headers", "dead_letters.story_headers:story_of",
         f"{HERE}::test_redriven",
     ),
     Pair(
         "the redrive ledger",
         "dead_letters.ledger:Ledger", "dead_letters.ledger:parsed", f"{HERE}::test_ledger",
+    ),
+    Pair(
+        "the record of a job", "jobs.job_records:encoded_job", "jobs.job_records:parsed_job",
+        f"{JOBS}::test_job",
+    ),
+    Pair(
+        "the request to abort a job",
+        "jobs.job_records:encoded_abort", "jobs.job_records:parsed_abort",
+        f"{JOBS}::test_abort_request",
+    ),
+    Pair(
+        "the filter of a job", "jobs.filters:filter_of", "jobs.filters:selection_of",
+        f"{JOBS}::test_filter_of_a_job",
+    ),
+    Pair(
+        "the options of a redrive in a job",
+        "jobs.filters:options_document", "jobs.filters:options_of",
+        f"{JOBS}::test_options_of_a_job",
+    ),
+    Pair(
+        "the result of a redrive in a job",
+        "jobs.redrive_results:redriven_document", "jobs.redrive_results:redriven_of",
+        f"{JOBS}::test_result_of_a_job",
     ),
     Pair(
         "names of topics after groups and dead-letter topics",
@@ -415,7 +439,7 @@ def letter_from(story: Story, own: Sequence[tuple[str, bytes | None]], group: st
 def test_letter_rows(story: Story, own: tuple[tuple[str, bytes | None], ...], group: str) -> None:
     """Times that Spark's microseconds cannot hold are cut; lone surrogates are escaped."""
     letter = letter_from(story, own, group)
-    rows_of_letter = letter_rows(Chunk(0, [letter], frozenset()))
+    rows_of_letter = letter_rows(Chunk(0, [letter], frozenset(), 1))
     origin = letter.story.origin
     assert origin is not None
     found = rows_of_letter["origin"]

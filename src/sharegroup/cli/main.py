@@ -24,7 +24,7 @@ from sharegroup.escaping import escaped
 VERBS = {
     "serve": "Run a broker in the foreground.",
     "topics": "List, describe, create, alter and delete topics.",
-    "groups": "List, describe, reset and delete share groups.",
+    "groups": "List, describe, reset and delete groups: share groups and consumer groups.",
     "cluster": "Show the brokers, the controller, the features and the versions of a cluster.",
     "ping": "Test whether a broker answers.",
     "configs": "Show and change settings of topics, groups and brokers.",
@@ -37,6 +37,7 @@ VERBS = {
     "quotas": "List, set and remove limits of users, client ids and addresses.",
     "dlq": "List, show, export, redrive and purge dead letters.",
     "console": "Serve a page that shows share groups, their records and dead letters.",
+    "jobs": "List, show, abort and resume redrives that run as jobs.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
     "certs": "Make certificates for trying TLS out.",
@@ -49,7 +50,7 @@ ROOMS = {
     "cluster": ("cluster", "ping"),
     "common": ("completion",),
     "console": ("console",),
-    "dead_letters": ("dlq",),
+    "dead_letters": ("dlq", "jobs"),
     "groups": ("groups",),
     "measuring": ("perf",),
     "records": ("consume", "produce", "tail"),
@@ -62,7 +63,7 @@ MODULES = {verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items(
 
 OTHER_WORDS = {
     **dict.fromkeys(
-        ("amqp", "beat", "celery", "console", "dramatiq", "faust", "flower", "karafka", "server"),
+        ("amqp", "beat", "celery", "dramatiq", "faust", "flower", "karafka", "server"),
         "; sharegroup worker MODULE:APP runs the handlers of an application, worker status and dlq "
         "list show its state, and docs/migrating.md has the other words of your tool",
     ),

@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route as WebRoute
 from starlette.staticfiles import StaticFiles
 
-from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
+from sharegroup.console.access.connection import Connection
+from sharegroup.console.access.sight import SeenHistory, SeenWatcher
+from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import Watcher
+from sharegroup.console.web.bodies import BadBody
+from sharegroup.console.web.changes import ChangeRoute, api_fields, changed, form_fields
+from sharegroup.console.web.gate import EVENT_STREAM, VISITOR, Gate, base_of, visitor_of
+from sharegroup.console.web.job_runs import OF_THE_CONSOLE, JobRuns
 from sharegroup.console.web.live import Streams
+from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
-from sharegroup.console.web.routes import ROUTES, Route
+from sharegroup.console.web.routes import CHANGES, ROUTES, Route
 from sharegroup.console.web.safety import Safety
 from sharegroup.console.web.shared_pages import Shared
-from sharegroup.errors import KafkaError
+from sharegroup.console.web.visitors import Visitors
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.http_hosts import HttpHosts
+
+log = logging.getLogger(__name__)
 
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
-EVENT_STREAM = "text/event-stream"
 FIRST_LOOK_SECONDS = 0.8
 """How long the first pages wait for the first look at the cluster."""
+LOOK_FIRST = "look whether it was done before you try again"
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""
 
@@ -48,72 +57,116 @@ class Console:
         self.history = History()
         self.renderer = Renderer()
         self.streams = Streams()
-        self.pages: Shared[tuple[Page, int]] = Shared()
         self.parts: Shared[dict[str, str] | str] = Shared()
-        self._admin: AdminClient | None = None
-        self._reading: Cluster | None = None
+        self.visitors = Visitors(settings)
+        self._clients: Connection | None = None
         self._watcher: Watcher | None = None
+        self._job_runs: JobRuns | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect to the cluster and watch it while the body runs."""
-        options = self.settings.client_options
-        self._reading = Cluster(config_from(ReadingConfig, {**options}))
-        async with AdminClient(**options) as admin:
-            self._admin = admin
-            self._watcher = Watcher(admin, self._reading, self.history)
-            task = asyncio.create_task(self._watcher.run(), name="console watcher")
-            try:
-                yield
-            finally:
+        self._clients = Connection(self.settings.client_options)
+        self._watcher = Watcher(self._clients.admin, self._clients.reading, self.history)
+        tasks = [
+            asyncio.create_task(self._watcher.run(), name="console watcher"),
+            asyncio.create_task(self.visitors.run(), name="console sessions"),
+        ]
+        self._job_runs = JobRuns(self.settings.client_options)
+        if self.settings.allow_changes:
+            tasks.append(asyncio.create_task(self._job_runs.run(), name="console jobs"))
+        for task in tasks:
+            task.add_done_callback(_tell_end)
+        try:
+            yield
+        finally:
+            await self._job_runs.stop()
+            for task in tasks:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-                self._reading.close()
+            await self._clients.close()
+            self._clients = self._watcher = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is connected, or tries to be."""
+        return self._clients is not None
+
+    async def wait_first_look(self) -> None:
+        """Return after the watcher's first look, or after a moment; somebody looks from now on."""
+        assert self._watcher is not None, "the console runs"
+        self._watcher.looks_at()
+        await self._watcher.wait_first_look(FIRST_LOOK_SECONDS)
 
     def visit(self, request: Request, path: str) -> Visit:
         """Return what a page function is given for a request."""
-        assert self._admin is not None, "the console runs"
-        assert self._reading is not None, "the console runs"
+        visitor = visitor_of(request)
+        assert self._clients is not None, "the console runs"
         assert self._watcher is not None, "the console runs"
-        self._watcher.looks_at()
+        assert self._job_runs is not None, "the console runs"
+        clients = visitor.clients or self._clients
+        view = self._watcher.view
         return Visit(
             query=dict(request.query_params),
             path=path,
-            admin=self._admin,
-            reading=self._reading,
-            watcher=self._watcher,
-            history=self.history,
+            user=visitor.user,
+            rights=visitor.rights,
+            admin=clients.admin,
+            reading=clients.reading,
+            options=clients.options,
+            starter=visitor.user.name
+            if visitor.clients
+            else f"{OF_THE_CONSOLE}{visitor.user.name}",
+            runs_job=partial(self._job_runs.start, options=clients.options),
+            watcher=SeenWatcher(self._watcher, visitor.sight.of(view)),
+            history=SeenHistory(self.history, visitor.sight, view),
             settings=self.settings,
             now_ms=int(time.time() * 1000),
         )
 
-    def context(self, route: Route, page: Page, request: Request) -> dict[str, Any]:
+    def context(
+        self, page: Page, request: Request, *, path: str, parent: str = ""
+    ) -> dict[str, Any]:
         """Return the variables of a template: the page's, and those of its frame."""
         assert self._watcher is not None, "the console runs"
-        base = str(request.scope.get("root_path", "")).rstrip("/")
+        base, visitor = base_of(request), visitor_of(request)
         return {
             **page.context,
             "title": page.title,
             "base": base,
             "navigation": [
-                (
-                    base + other.path,
-                    other.name,
-                    other.path in (route.path, page.parent or route.parent),
-                )
+                (base + other.path, other.name, other.path in (path, page.parent or parent))
                 for other in ROUTES
                 if other.name
             ],
-            "view": self._watcher.view,
+            "view": visitor.sight.of(self._watcher.view),
+            "rights": visitor.rights,
+            "form_token": visitor.form_token,
+            "user": visitor.user.name if visitor.session_id else None,
             "settings_of_console": self.settings,
-            "api": f"{base}{API}{route.path}?{request.url.query}",
+            "api": f"{base}{API}{path}?{request.url.query}",
         }
 
 
-def application(settings: ConsoleSettings, *, hosts: HttpHosts | None = None) -> Starlette:
-    """Return the console as an ASGI application, which connects when it is started."""
-    console = Console(settings)
+def application(
+    settings: ConsoleSettings,
+    *,
+    hosts: HttpHosts | None = None,
+    changes: Sequence[ChangeRoute] = CHANGES,
+) -> Starlette:
+    """Return a console as an ASGI application, which connects when it is started."""
+    return application_of(Console(settings), hosts=hosts, changes=changes)
+
+
+def application_of(
+    console: Console,
+    *,
+    hosts: HttpHosts | None = None,
+    changes: Sequence[ChangeRoute] = CHANGES,
+) -> Starlette:
+    """Return the ASGI application of a console."""
+    settings = console.settings
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -121,18 +174,27 @@ def application(settings: ConsoleSettings, *, hosts: HttpHosts | None = None) ->
             yield
 
     return Starlette(
-        routes=list(_routes(console)),
+        routes=[*LoginPage(settings, console.visitors, console.renderer).routes(),
+                *_routes(console, changes)],
         lifespan=lifespan,
-        middleware=[Middleware(Safety, hosts=hosts)],
-    )
+        middleware=[
+            Middleware(Safety, hosts=hosts),
+            Middleware(Gate, console.visitors, is_behind_proxy=settings.is_behind_proxy),
+        ],
+    )  # fmt: skip
 
 
-def _routes(console: Console) -> Sequence[BaseRoute]:
-    pages: list[BaseRoute] = []
+def _routes(console: Console, changes: Sequence[ChangeRoute]) -> Sequence[BaseRoute]:
+    routes: list[BaseRoute] = []
     for route in ROUTES:
-        pages.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
-        pages.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
-    return [*pages, Mount("/static", StaticFiles(directory=STATIC), name="static")]
+        routes.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
+        routes.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
+    for change in changes:
+        routes.append(WebRoute(change.path, _form_endpoint(console, change), methods=["POST"]))
+        routes.append(
+            WebRoute(API + change.path, _change_endpoint(console, change), methods=["POST"])
+        )
+    return [*routes, Mount("/static", StaticFiles(directory=STATIC), name="static")]
 
 
 def _page_endpoint(console: Console, route: Route) -> Any:
@@ -140,8 +202,8 @@ def _page_endpoint(console: Console, route: Route) -> Any:
         if EVENT_STREAM in request.headers.get("accept", ""):
             return await _stream(console, route, request)
         page, status = await _made(console, route, request)
-        html = console.renderer.page(page.template, console.context(route, page, request))
-        return HTMLResponse(html, status)
+        context = console.context(page, request, path=route.path, parent=route.parent)
+        return HTMLResponse(console.renderer.page(page.template, context), status)
 
     return endpoint
 
@@ -154,11 +216,21 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
         page, status = await _made(console, route, request)
         if status != 200:
             return str(page.context["problem"])
-        context = console.context(route, page, request)
+        context = console.context(page, request, path=route.path, parent=route.parent)
         return console.renderer.live_parts(page.template, context)
 
-    async def parts() -> dict[str, str] | str:
-        return await console.parts.get(_address(request, route), made)
+    async def parts() -> dict[str, str] | str | None:
+        # Somebody may have logged out since; `auth` of an application is asked once a stream.
+        visitor = visitor_of(request)
+        if visitor.session_id is not None:
+            still_there = await console.visitors.visitor(request, is_use=False)
+            if still_there is None:
+                return None
+            request.scope[VISITOR] = visitor = still_there
+        # What a page depends on: its address and its reader, with the token of the forms.
+        reader = (visitor.user, visitor.rights, visitor.session_id, visitor.form_token)
+        key = (base_of(request), route.path, request.url.query, reader)
+        return await console.parts.get(key, made)
 
     return StreamingResponse(console.streams.events(parts), media_type=EVENT_STREAM)
 
@@ -172,32 +244,71 @@ def _api_endpoint(console: Console, route: Route) -> Any:
     return endpoint
 
 
-def _address(request: Request, route: Route) -> tuple[str, str, str]:
-    """Return what a page depends on; it is the same for all browsers of this address.
+def _form_endpoint(console: Console, change: ChangeRoute) -> Any:
+    """Return the endpoint for forms of pages, which leads to the page with the result."""
 
-    A page that depended on its reader would need the reader here.
-    """
-    return str(request.scope.get("root_path", "")), route.path, request.url.query
+    async def perform(request: Request) -> Page | Response:
+        fields = await form_fields(request, visitor_of(request))
+        done = await changed(change, console.visit(request, change.path), fields)
+        return RedirectResponse(f"{base_of(request)}/{done.address.lstrip('/')}", 303)
+
+    async def endpoint(request: Request) -> Response:
+        answer, status = await _answered(perform(request), LOOK_FIRST)
+        if isinstance(answer, Response):
+            return answer
+        context = console.context(answer, request, path=change.path)
+        return HTMLResponse(console.renderer.page(answer.template, context), status)
+
+    return endpoint
+
+
+def _change_endpoint(console: Console, change: ChangeRoute) -> Any:
+    """Return the endpoint for programs, which answers with the result."""
+
+    async def perform(request: Request) -> Page | Response:
+        fields = await api_fields(request, visitor_of(request))
+        done = await changed(change, console.visit(request, change.path), fields)
+        return Response(to_json(done.data), media_type="application/json")
+
+    async def endpoint(request: Request) -> Response:
+        answer, status = await _answered(perform(request), LOOK_FIRST)
+        if isinstance(answer, Response):
+            return answer
+        document = to_json({"error": answer.context["problem"]})
+        return Response(document, status, media_type="application/json")
+
+    return endpoint
 
 
 async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
-    """Return the page and its status, made once for all who ask for it within a second."""
-    return await console.pages.get(_address(request, route), lambda: _make(console, route, request))
+    """Return the page and its status; a failure is a page, too."""
+    await console.wait_first_look()
+    return await _answered(route.page(console.visit(request, route.path)), "try again")
 
 
-async def _make(console: Console, route: Route, request: Request) -> tuple[Page, int]:
-    """Make a page; a failure is a page, too."""
-    visit = console.visit(request, route.path)
-    await visit.watcher.wait_first_look(FIRST_LOOK_SECONDS)
+Answer = TypeVar("Answer")
+
+
+async def _answered(answer: Awaitable[Answer], next_step: str) -> tuple[Answer | Page, int]:
+    """Return an answer with its status; the exceptions of pages and changes become pages.
+
+    ``next_step`` says what to do if the cluster does not answer in time.
+    """
     try:
         async with asyncio.timeout(PAGE_SECONDS):
-            return await route.page(visit), 200
+            return await answer, 200
     except NotThere as error:
         return _failure("Not there", str(error)), 404
+    except UnknownTopicOrPartition as error:
+        return _failure("Not there", str(error)), 404
+    except Forbidden as error:
+        return _failure("Not allowed", str(error)), 403
+    except BadBody as error:
+        return _failure("The request is not complete", str(error)), error.status
     except BadQuery as error:
         return _failure("The address is not complete", str(error)), 400
     except TimeoutError:
-        text = f"The cluster did not answer within {PAGE_SECONDS:.0f} s; try again."
+        text = f"The cluster did not answer within {PAGE_SECONDS:.0f} s; {next_step}."
         return _failure("No answer", text), 504
     except KafkaError as error:
         return _failure("The cluster refused", str(error)), 502
@@ -205,3 +316,9 @@ async def _make(console: Console, route: Route, request: Request) -> tuple[Page,
 
 def _failure(title: str, problem: str) -> Page:
     return Page("failure.html", title, {"problem": problem})
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("event=console.task_failed task=%r error=%r action='restart the console'",
+                  task.get_name(), error)  # fmt: skip

@@ -12,6 +12,9 @@ how many letters, and to which topics.
 If a topic is deleted and created again, its offsets mean other letters.  So each entry has the
 topic id.  The next redrive deletes entries whose letters are deleted.
 
+A job (`sharegroup.jobs`) writes copies and range in one transaction.  So a ledger is read
+committed, and an open transaction in it is waited for: behind it may be ranges that are committed.
+
 Concurrent redrives of the same letters do not see each other's ranges.  The later one repeats the
 letters that the earlier one had not recorded when the later one started.
 """
@@ -47,6 +50,8 @@ from sharegroup.errors import InvalidRecord, KafkaError, TopicAlreadyExists, Unk
 
 SUFFIX = ".redriven"
 HASH_CHARACTERS = 16
+TRANSACTION_WAIT_MS = 60_000
+"""How long an open transaction is waited for; a coordinator aborts those of jobs long before."""
 OFFSETS_END = 2**63
 """The end of a range is exclusive, so it may be one above the largest offset."""
 CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -78,7 +83,8 @@ class Ledger:
         except UnknownTopicOrPartition:
             return entries  # Nothing was redriven yet.
         ranges: dict[int, list[Range]] = defaultdict(list)
-        async for records in read_records(cluster, log_range):
+        reading = read_records(cluster, log_range, committed=True, timeout_ms=TRANSACTION_WAIT_MS)
+        async for records in reading:
             for record in records:
                 try:
                     entry = parsed(record.value)

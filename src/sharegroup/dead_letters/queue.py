@@ -46,6 +46,8 @@ class Chunk(NamedTuple):
     letters: Sequence[Letter]
     redriven: frozenset[int]
     """Offsets of the letters that were redriven before."""
+    end: int
+    """The offset up to which the partition is read, with the letters that do not match."""
 
 
 class DeadLetterQueue:
@@ -67,6 +69,12 @@ class DeadLetterQueue:
         self.ledger = Ledger(topic, "")
         self.noted: dict[int, Entry] = {}
         self._topic_id: UUID | None = None
+
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic, as text; another one means that it was created again."""
+        assert self._topic_id is not None, "the queue is open"
+        return topic_id_text(TopicId(self._topic_id))
 
     async def __aenter__(self) -> Self:
         try:
@@ -99,10 +107,12 @@ class DeadLetterQueue:
         *,
         size: int = CHUNK_LETTERS_MAX,
         complete: bool = False,
+        empty: bool = False,
         unreadable: Unreadable | None = None,
     ) -> AsyncIterator[Chunk]:
         """Read the letters that match, partition by partition.
 
+        ``empty`` yields chunks without a matching letter, too, because they show the progress.
         ``complete`` reads the original records for a broker's letters that lack them.
         Without ``unreadable`` a batch that cannot be decoded raises CorruptMessage.
         """
@@ -122,6 +132,7 @@ class DeadLetterQueue:
                 step = min(size, COMPLETED_LETTERS_MAX) if lacking else size
                 for low in range(0, len(letters), step):
                     chosen = letters[low : low + step]
+                    end = chosen[-1].offset + 1
                     if lacking:
                         chosen = await completed(self.cluster, chosen)
                     if selects:
@@ -130,11 +141,11 @@ class DeadLetterQueue:
                             for candidate in chosen
                             if selection.matches(candidate, redriven=candidate.offset in done)
                         ]
-                    if chosen:
+                    if chosen or empty:
                         redriven = frozenset(
                             letter.offset for letter in chosen if letter.offset in done
                         )
-                        yield Chunk(log_range.where.partition, chosen, redriven)
+                        yield Chunk(log_range.where.partition, chosen, redriven, end)
 
     async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete all letters below these offsets.

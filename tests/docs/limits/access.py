@@ -66,7 +66,7 @@ ACCESS: tuple[Limit, ...] = (
         metric="sharegroup_log_lines_suppressed_total",
     ),
     Limit(
-        setting="cli.broker.serve:VALUE_CHARACTERS_MAX",
+        setting="cli.common.log_lines:VALUE_CHARACTERS_MAX",
         unit="characters",
         bounds="one value in a log line of `sharegroup serve`",
         answer="no error: the value is cut",

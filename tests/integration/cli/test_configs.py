@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.cli.conftest import Run
 
-ONE_RESOURCE = "give one of --topic, --group, --broker and --entity-type"
+ONE_RESOURCE = "give one of --topic, --group, --broker and --entity-type with --entity-name"
 
 
 def test_changed_group_config_is_described_until_it_is_deleted(run: Run) -> None:
@@ -19,6 +19,37 @@ def test_changed_group_config_is_described_until_it_is_deleted(run: Run) -> None
     ]
     assert run("configs alter --group billing --delete share.auto.offset.reset").code == 0
     assert run("configs describe --group billing --json").rows_from("group") == []
+
+
+def test_settings_of_all_groups_are_described_without_a_name(run: Run) -> None:
+    for number in (1, 2):
+        changed = (
+            f"configs alter --group many-{number} --set share.delivery.count.limit={number + 2}"
+        )
+        assert run(changed).code == 0
+    words = "configs --describe --entity-type groups"
+    rows = [row for row in run(f"{words} --json").rows if row["entity"].startswith("many-")]
+    assert [(row["entity"], row["name"], row["value"]) for row in rows] == [
+        ("many-1", "share.delivery.count.limit", "3"),
+        ("many-2", "share.delivery.count.limit", "4"),
+    ]
+    lines = run(words).lines
+    assert lines[0] == ["ENTITY", "NAME", "VALUE", "SOURCE"]
+    assert ["many-1", "share.delivery.count.limit", "3", "group"] in lines
+
+
+@pytest.mark.parametrize("kind", ["topics", "brokers", "client-metrics"])
+def test_settings_of_all_resources_of_a_type_are_described(kind: str, run: Run) -> None:
+    run("topics create some-topic --partitions 1 --config retention.ms=1000")
+    run("configs alter --entity-type client-metrics --entity-name some --set interval.ms=5000")
+    described = run(f"configs describe --entity-type {kind}")
+    expected = {
+        "topics": ["some-topic", "retention.ms", "1000"],
+        "brokers": ["1", "num.partitions", "2"],
+        "client-metrics": ["some", "interval.ms", "5000"],
+    }[kind]
+    assert (described.code, described.err) == (0, "")
+    assert expected in [line[:3] for line in described.lines]
 
 
 def test_all_option_shows_defaults(run: Run) -> None:
@@ -99,7 +130,7 @@ def test_client_metrics_and_log_levels_are_changed_by_their_entity_types(run: Ru
         ),
         ("describe --entity-name a", "--entity-name and --entity-default need --entity-type"),
         (
-            "describe --entity-type groups",
+            "alter --entity-type groups --set share.delivery.count.limit=3",
             ONE_RESOURCE,
         ),
         ("describe --broker first", "'first': expected a node id or 'default'"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.cli.conftest import RECORDS, Run, consumer, member, set_up
-from tests.support.chosen_broker import KAFKA, chosen
 
 
 def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> None:
@@ -15,6 +14,22 @@ def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> No
     assert row not in run("groups list --json --state stable").rows
     assert row not in run("groups list --json --type consumer").rows
     assert [consumed, "share", "share", "Empty"] in run("groups --list --state").lines
+
+
+def test_groups_are_listed_by_kafkas_filters(consumed: str, run: Run) -> None:
+    words = f"--type consumer --topic {consumed} --to-earliest --execute"
+    assert run(f"groups reset-offsets offsets-alone {words}").code == 0
+
+    def listed(filters: str) -> set[str]:
+        return {row["group"] for row in run(f"groups list --json {filters}").rows}
+
+    both = {consumed, "offsets-alone"}
+    assert listed("") & both == both
+    assert listed("--share") & both == {consumed}
+    assert listed("--protocol share") & both == {consumed}
+    assert listed("--consumer --state Empty") & both == {"offsets-alone"}
+    assert listed("--protocol consumer") & both == set(), "it has no protocol yet"
+    assert listed("--protocol connect") == set()
 
 
 def test_consumed_group_is_at_the_log_end_without_lag(consumed: str, run: Run) -> None:
@@ -94,16 +109,7 @@ def test_all_groups_are_described(consumed: str, run: Run) -> None:
     assert consumed in [row["group"] for row in rows]
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        "classic",
-        pytest.param(
-            "consumer",
-            marks=pytest.mark.skipif(chosen() != KAFKA, reason="Kafka alone serves this protocol"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_consumer_group_is_described_with_its_lag_and_members(
     bootstrap: str, run: Run, protocol: str
 ) -> None:
@@ -137,6 +143,64 @@ def test_consumer_group_is_described_with_its_lag_and_members(
     assert topic not in [found["group"] for found in rows], "that is a share group"
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_consumer_group_with_members_is_refused_and_one_without_is_changed(
+    bootstrap: str, run: Run, protocol: str
+) -> None:
+    topic, group = f"settled-{protocol}", f"settles-{protocol}"
+    set_up(bootstrap, topic)
+    reset = f"reset-offsets {group} --all-topics"
+    with consumer(bootstrap, group, topic, commit=3, protocol=protocol):
+        for words in (
+            f"delete {group}",
+            f"delete-offsets {group} --topic {topic}",
+            f"{reset} --to-earliest --dry-run",
+        ):
+            refused = run(f"groups {words}")
+            assert refused.code == 1, words
+            assert f"group '{group}' has the members reader@/127.0.0.1; stop the" in (
+                refused.err.replace("@127", "@/127")
+            ), words
+    (moved,) = run(f"groups {reset} --shift-by -1 --execute --json").rows
+    assert (moved["old_offset"], moved["new_offset"]) == (3, 2)
+    assert run(f"groups describe {group} --json").rows[0]["current_offset"] == 2
+    assert run(f"groups delete-offsets {group} --topic {topic}:0").lines == [
+        ["TOPIC", "PARTITION", "STATUS"],
+        [topic, "0", "Successful"],
+    ]
+    assert run(f"groups delete {group}").out == f"deleted group {group}\n"
+    assert group not in run("groups list").out
+
+
+def test_offsets_that_a_consumer_group_does_not_have_are_named(bootstrap: str, run: Run) -> None:
+    set_up(bootstrap, "known-offsets")
+    words = "--type consumer --topic known-offsets --to-offset 2 --execute"
+    run(f"groups reset-offsets knows-offsets {words}")
+    refused = run("groups delete-offsets knows-offsets --topic nope:3 --topic known-offsets")
+    error = "topic 'nope' partition 3: group 'knows-offsets' has no offset there to delete"
+    assert (refused.code, refused.lines[1:]) == (
+        1,
+        [["known-offsets", "0", "Successful"], ["nope", "3", "Error:", *error.split()]],
+    )
+    assert refused.err.startswith(f"Error: UnknownTopicOrPartition: {error}; ")
+
+
+def test_partition_of_a_share_group_keeps_its_offset(consumed: str, run: Run) -> None:
+    refused = run(f"groups delete-offsets {consumed} --topic {consumed}:0")
+    assert refused.code == 1
+    assert "deleted for whole topics: give --topic TOPIC without partitions" in refused.err
+    assert run(f"groups describe {consumed} --json").rows[0]["start_offset"] == RECORDS
+
+
+def test_every_group_of_one_type_is_deleted(consumed: str, bootstrap: str, run: Run) -> None:
+    words = f"--type consumer --topic {consumed} --to-earliest --execute"
+    for number in (1, 2):
+        assert run(f"groups reset-offsets mass-{number} {words}").code == 0
+    deleted = run("groups delete --all-groups --type classic --json").rows["deleted"]
+    assert {"mass-1", "mass-2"} <= set(deleted)
+    assert consumed not in deleted, "that is a share group"
+
+
 def test_lag_of_a_deleted_topic_is_unknown(bootstrap: str, run: Run) -> None:
     set_up(bootstrap, "short-lived")
     set_up(bootstrap, "remains")
@@ -163,8 +227,11 @@ def test_json_output_of_a_deletion_has_the_result_of_each_group(consumed: str, r
     ("words", "says"),
     [
         ("delete", "give group names or --all-groups"),
+        ("delete g --type classic", "--type is for --all-groups"),
         ("delete-offsets --topic t", "name one group"),
         ("list --state stabel", "'stabel': expected Empty, Stable, Dead, "),
+        ("list --share --type consumer", "--share excludes --type and --protocol"),
+        ("list --consumer --protocol consumer", "--consumer excludes --type and --protocol"),
         ("list --type queue", "'queue': expected share, consumer, classic, streams"),
         ("describe", "give group names or --all-groups"),
         ("describe g --all-groups", "give group names or --all-groups"),

@@ -15,6 +15,7 @@ from sharegroup.cli.main import main
 from sharegroup.client import AcknowledgeType, AdminClient, NewTopic, ShareConsumer
 from sharegroup.testing import TestBroker, run_broker
 from tests.integration.cli.conftest import RECORDS, Printed, Run, produce, set_up
+from tests.integration.cli.terminal import terminal
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.limits import HANGING_SECONDS
 
@@ -74,6 +75,20 @@ def test_durable_state_shows_acquired_records_as_available(
     assert all(settled[2] == "acknowledged" for settled in runs_of(printed)[:-2])
     assert row["end_offset"] == 7
     assert [consumed, "0", "5", "5", "1", "available", "1", "-", "-"] in lines
+
+
+def test_terminal_says_what_a_run_is_above_the_heading_of_the_runs(
+    consumed: str, bootstrap: str
+) -> None:
+    asyncio.run(produce(bootstrap, consumed))
+    with (
+        half_settled(bootstrap, consumed),
+        terminal("groups", "inspect", consumed, "--bootstrap", bootstrap) as shown,
+    ):
+        shown.end()
+    what = shown.lines.index("A run is a range of offsets with one state and one delivery count.")
+    assert shown.lines[0].split()[0] == "PARTITION", "the heading of the lines of marks"
+    assert shown.lines[what + 1].split()[0] == "TOPIC", "the heading of the table of runs"
 
 
 def test_settled_group_has_no_runs(consumed: str, run: Run) -> None:

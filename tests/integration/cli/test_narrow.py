@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from sharegroup.client import AdminClient, AlterConfig, ConfigResource, NewTopic, ResourceType
+from sharegroup.testing import run_broker
+from sharegroup.worker.lifecycle import pid_files
+from sharegroup.worker.lifecycle.pid_files import PidFile
 from tests.integration.cli.conftest import Run, consume, consumer, known, member, produce
+from tests.integration.cli.piping import at, sharegroup
 from tests.integration.cli.terminal import CTRL_C, ESCAPES, terminal
 
 TOPIC = "eu-west-1.orders.payments-to-confirm.retry.1"
@@ -89,18 +94,72 @@ def test_wide_terminal_shows_what_a_pipe_gets(cluster: str, run: Run) -> None:
     assert shown.lines == run(words).out.splitlines()
 
 
-def test_watch_keeps_its_first_lines_in_24_rows(cluster: str) -> None:
-    """Of a table with more lines than the terminal has."""
-    words = f"configs describe --topic {TOPIC} --all --watch 0.2"
-    with terminal(*words.split(), "--bootstrap", cluster) as shown:
+PARTITIONS = 40
+WATCHED = {
+    "configs describe --topic tall --all": "NAME",
+    "groups describe tall": "GROUP",
+    "groups describe reads-tall": "GROUP",
+    "groups inspect tall": "PARTITION",
+    "dlq list": "TOPIC",
+    "worker status": "APP",
+}
+"""Listings with more lines than a terminal of 24 rows has, and their first headings."""
+
+
+@pytest.fixture(scope="module")
+def tall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A broker, and the folder of the pid files of workers, with more than 24 of everything."""
+    with pytest.MonkeyPatch.context() as patch, run_broker() as broker, ExitStack() as stack:
+        where = broker.bootstrap_servers
+        runtime = str(tmp_path_factory.mktemp("runtime"))
+        patch.setenv("XDG_RUNTIME_DIR", runtime)
+        for number in range(PARTITIONS):
+            file = PidFile(pid_files.folder() / f"app-{number}.{number + 1}")
+            stack.callback(file.close)
+            file.write({"app": f"app-{number}", "phase": "running", "groups": ["g"]})
+        commands = [
+            f"topics create tall --partitions {PARTITIONS}",
+            *(f"topics create letters-{number}.dead" for number in range(PARTITIONS)),
+            "groups reset-offsets tall --topic tall --to-latest --execute",
+            "groups reset-offsets reads-tall --type consumer --topic tall --to-latest --execute",
+        ]
+        for command in commands:
+            assert sharegroup(*at(where, command)).code == 0, command
+        yield where, runtime
+
+
+@pytest.mark.parametrize("words", list(WATCHED))
+def test_watch_keeps_its_first_lines_in_24_rows(
+    words: str, tall: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, runtime = tall
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    monkeypatch.setenv("SHAREGROUP_BOOTSTRAP", where)
+    with terminal(*words.split(), "--watch", "0.2") as shown:
         shown.expect("more lines")
         shown.expect("\x1b[H")
+        shown.expect("more lines")
         shown.type(CTRL_C)
         code, _ = shown.end()
     assert code == 130
     pictures = [ESCAPES.sub("", text) for text in shown.text.split("\x1b[H")[1:]]
     lines = pictures[0].replace("\r", "").splitlines()
     assert lines[0].startswith("every 0.2 s, last at ")
-    assert lines[2].split() == ["NAME", "VALUE", "SOURCE"]
+    assert lines[2].startswith(WATCHED[words]), lines
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+
+
+def test_watched_dead_letters_of_a_topic_keep_their_heading(
+    tall: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAREGROUP_BOOTSTRAP", tall[0])
+    sharegroup("produce", "letters-0.dead", stdin=b"no letter of anybody")
+    with terminal("dlq", "list", "letters-0.dead", "--watch", "0.2") as shown:
+        shown.expect("LETTERS")
+        sharegroup("produce", "letters-0.dead", stdin=b"another\nand another")
+        shown.expect(" 3 ")
+        shown.type(CTRL_C)
+        code, _ = shown.end()
+    assert code == 130
+    assert "Traceback" not in shown.text

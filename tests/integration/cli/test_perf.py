@@ -13,9 +13,11 @@ import pytest
 
 from sharegroup.cli.common.cluster_access import Access
 from sharegroup.cli.measuring.consuming import ConsumePlan, consume_in_processes
+from sharegroup.cli.measuring.date_format import DATE_FORMAT_DEFAULT
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from tests.integration.cli.piping import Piped, at, sharegroup
 from tests.integration.cli.test_json_keys import keys_of, promised
+from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches, untrue
 
@@ -55,6 +57,20 @@ def test_consumer_prints_kafkas_columns(bootstrap: str, filled: str) -> None:
     assert consumer[1:] == total[1:7]
 
 
+def test_date_format_and_socket_buffer_of_kafkas_tool_are_taken(
+    bootstrap: str, filled: str
+) -> None:
+    words = "--num-records 3000 --show-detailed-stats --reporting-interval 1 --hide-header"
+    java = "--date-format yyyy'y' --socket-buffer-size 65536"
+    done = consume(bootstrap, filled, "perf-dates", f"{words} {java}")
+    assert done.code == 0
+    for line in done.lines:
+        assert re.fullmatch(rb"\d{4}y, \d{4}y, .*", line), line
+    refused = consume(bootstrap, filled, "perf-dates", "--num-records 1 --date-format EEE")
+    assert (refused.code, "expected letters of yMdHmsSZ" in refused.err) == (2, True)
+
+
+@pytest.mark.skipif(chosen() == KAFKA, reason="Kafka refuses such batches")
 def test_unreadable_batch_does_not_end_the_run(bootstrap: str) -> None:
     sharegroup(*at(bootstrap, "topics create perf-damaged --partitions 1"))
     earliest = "configs alter --group perf-damaged --set share.auto.offset.reset=earliest"
@@ -101,6 +117,7 @@ def test_consumers_in_processes_authenticate_like_a_single_one(
         where=bootstrap,
         interval_ms=1_000,
         detailed=False,
+        date_format=DATE_FORMAT_DEFAULT,
         client_options={**options, "client_id": "perf", "group_id": "perf"},
     )
     _, results = consume_in_processes(plan, 2)

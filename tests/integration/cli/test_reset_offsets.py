@@ -79,6 +79,40 @@ def test_reset_to_current_keeps_the_start_offset_and_begins_unknown_partitions_a
     assert [(row["topic"], row["new_offset"]) for row in rows] == [(consumed, 3), (other, 4)]
 
 
+@pytest.mark.parametrize(
+    ("target", "offset"),
+    [
+        ("--to-earliest", 0),
+        ("--to-latest", 4),
+        ("--to-current", 3),
+        ("--to-offset 2", 2),
+        ("--to-datetime 1970-01-01T00:00:02.500", 2),
+        ("--by-duration PT1H", 4),
+        ("--shift-by -2", 1),
+    ],
+)
+def test_reset_moves_the_committed_offset_of_a_consumer_group(
+    target: str, offset: int, run: Run, bootstrap: str
+) -> None:
+    name = "resets-" + "".join(c for c in target if c.isalnum())
+    run(f"topics create {name} --partitions 1")
+    asyncio.run(produce(bootstrap, name))
+    words = f"groups reset-offsets {name} --topic {name}"
+    assert run(f"{words} --type consumer --to-offset 3 --execute").code == 0
+    (row,) = run(f"{words} {target} --execute --json").rows
+    assert (row["old_offset"], row["new_offset"]) == (3, offset)
+    (found,) = run(f"groups describe {name} --json").rows
+    assert (found["current_offset"], found["lag"]) == (offset, RECORDS - offset)
+
+
+def test_reset_refuses_a_group_of_another_type_than_told(consumed: str, run: Run) -> None:
+    words = f"groups reset-offsets {consumed} --all-topics --to-earliest --execute --type consumer"
+    refused = run(words)
+    assert refused.code == 1
+    assert f"group '{consumed}' is a share group, not a consumer group" in refused.err
+    assert run(f"groups describe {consumed} --json").rows[0]["start_offset"] == 4
+
+
 def test_shift_is_relative_to_the_start_offset(consumed: str, run: Run) -> None:
     words = f"groups reset-offsets {consumed} --all-topics --json --execute"
     assert run(f"{words} --shift-by -3").rows == [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cli.conftest import Run
+from tests.support.limits import HANGING_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -27,13 +30,18 @@ def test_verb_is_suggested(words: str, text: str, run: Run) -> None:
     assert text in printed.err
 
 
-def test_module_with_a_name_like_a_verb_is_an_application(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_module_with_a_name_like_a_verb_is_an_application(tmp_path: Path) -> None:
     (tmp_path / "statu.py").write_text("")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert "there is no App in it" in run("worker statu").err
+    # In a process of its own: it imports the module and sets the logging up.
+    ended = subprocess.run(
+        [sys.executable, "-m", "sharegroup", "worker", "statu"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANGING_SECONDS,
+        check=False,
+    )
+    assert "there is no App in it" in ended.stderr
 
 
 def test_topic_is_suggested_by_every_verb_that_misses_one(consumed: str, run: Run) -> None:

@@ -113,7 +113,7 @@ def test_topic_of_a_thousand_partitions_is_read(bootstrap: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "problem"),
     [
-        ("nosuch", 1, "topic 'nosuch' does not exist; list the topics with"),
+        ("qzxqzxq", 1, "topic 'qzxqzxq' does not exist; list the topics with"),
         ("letters --partition 2", 1, "topic 'letters' has partitions 0 to 1, not 2"),
         ("letters -n 1 --offsets 1:", 2, "--records excludes --offsets and --since"),
         ("letters -f --offsets 1:2", 2, "--follow excludes an END of --offsets"),

@@ -16,14 +16,23 @@ from sharegroup.console.web.routes import ROUTES
 from tests.support.browser import ALL, Watched
 from tests.support.console_scene import Scene
 
-QUERIES = {"/group": "?id=billing", "/topic": "?name=orders"}
+QUERIES = {
+    "/group": "?id=billing",
+    "/topic": "?name=orders",
+    "/reset": "?group=mailer",
+    "/letter": "?topic=dlq.orders&partition=0&offset=0",
+    "/job": "?id=none",
+    "/record": "?topic=orders&partition=0&offset=0",
+    "/produce": "?topic=orders",
+}
+FAILURES = ("/group?id=none", "/topic", "/job?id=none", "/plan")
 SCREENS = [
     *(route.path + QUERIES.get(route.path, "") for route in ROUTES),
-    *("/group?id=warehouse", "/group?id=none", "/topic"),
+    *("/group?id=warehouse", "/records?topic=orders", "/letters?topic=dlq.orders"),
+    *("/group?id=none", "/topic"),
 ]
 SOME = SCREENS if ALL else ["/", "/group?id=billing"]
 """Where a check takes long, `make test` does it on these; `make console-test` on all."""
-FAILURES = ("/group?id=none", "/topic")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 SERIOUS = ("serious", "critical")
 

@@ -9,7 +9,8 @@ import pytest
 from sharegroup.client import Producer
 from sharegroup.dead_letters.letter import letter_of
 from sharegroup.dead_letters.queue import DeadLetterQueue
-from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
+from sharegroup.dead_letters.redrive import Redrive
+from sharegroup.dead_letters.redrive_copies import RedriveOptions
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import App, BrokerDeadLetter, DeadLetter, Record, Reject, Retry
 from tests.integration.worker.collecting import Collected, on_a_loop

@@ -224,7 +224,8 @@ def test_original_topic_gets_the_record_in_its_partition(
             listed = await admin.list_offsets(dict.fromkeys(where, OffsetSpec.LATEST))
             return [listed[partition].offset for partition in where]
 
-    assert asyncio.run(ends()) == [0, 1, 1]
+    # A record and the marker of its transaction.
+    assert asyncio.run(ends()) == [0, 2, 2]
 
 
 def test_missing_retry_topic_of_the_group_is_reported(bootstrap: str, group: str, run: Run) -> None:
@@ -606,7 +607,7 @@ def test_foreign_record_in_the_ledger_is_reported(bootstrap: str, group: str, ru
     asyncio.run(produce())
     printed = run(f"redrive {dead} --confirm {group}.retry")
     assert printed.code == 1
-    assert f"InvalidRecord: topic '{dead}.redriven' offset 1: expected an entry of the redrive" in (
+    assert f"InvalidRecord: topic '{dead}.redriven' offset 2: expected an entry of the redrive" in (
         printed.err
     )
     assert len(values(bootstrap, f"{group}.retry")) == 1

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from sharegroup.client import Consumer, ShareConsumer
@@ -123,6 +127,62 @@ def test_application_is_healthy_while_its_members_and_its_broker_are_there() -> 
                 await there.start()
                 await until(lambda: app.health().is_healthy)
             assert app.health().phase == "stopped"
+
+    asyncio.run(run())
+
+
+def test_broker_that_hangs_is_known_after_three_heartbeats() -> None:
+    interval_ms = 200
+
+    async def run() -> None:
+        names = ("group.share.heartbeat.interval.ms", "group.share.min.heartbeat.interval.ms")
+        settings = dict.fromkeys(names, interval_ms)
+        async with broker(settings=settings) as there:
+            app = shop(there.bootstrap_servers)
+            async with app:
+                await until(lambda: app.health().is_healthy)
+                with there.frozen():
+                    frozen_at = time.monotonic()
+                    await until(lambda: not app.health().is_healthy)
+                    # Its connections stay open.
+                    assert time.monotonic() - frozen_at >= 2 * interval_ms / 1000
+                    assert app.health().absent_groups == ("billing",)
+                await until(lambda: app.health().is_healthy)
+
+    asyncio.run(run())
+
+
+def test_route_of_the_page_answers_503_while_the_broker_is_away() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "worker.md").read_text()
+    (code,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if 'Route("/health"' in block
+    )  # fmt: skip
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(compile(code, "docs/worker.md", "exec"), names)
+
+    async def run() -> None:
+        async with broker() as there:
+            names["app"].bootstrap_servers = there.bootstrap_servers
+            web = names["web"]
+            transport = httpx.ASGITransport(web)
+            async with (
+                web.router.lifespan_context(web),
+                httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+            ):
+
+                async def answers(status: int) -> httpx.Response:
+                    async with asyncio.timeout(HANGING_SECONDS):
+                        while (answer := await client.get("/health")).status_code != status:
+                            await asyncio.sleep(0.01)
+                    return answer
+
+                assert (await answers(200)).json()["healthy"] is True
+                await there.stop()
+                facts = (await answers(503)).json()
+                assert (facts["healthy"], facts["absent_groups"]) == (False, ["billing"])
+                await there.start()
+                await answers(200)
 
     asyncio.run(run())
 

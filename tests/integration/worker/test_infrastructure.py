@@ -223,10 +223,10 @@ def test_start_creates_missing_topics_and_only_reports_drift(
                 group, topic, f"{group}.retry", f"{group}.retry.due",
                 *(f"{group}.retry.{tier}" for tier in ("5s", "30s", "2m", "10m", "1h", "6h")),
             }  # fmt: skip
-            drift = {(event.topic or event.group, event.details["setting"]) for event in told[:-10]}
+            drift = {(event.topic or event.group, event.details["setting"]) for event in told[:-11]}
             assert (f"{group}.dead", "partitions") in drift
             assert (group, "share.auto.offset.reset") in drift
-            assert [event.name for event in told[-9:]] == ["infrastructure.created"] * 9
+            assert [event.name for event in told[-10:]] == ["infrastructure.created"] * 10
             key = "share.auto.offset.reset"
             assert await config(admin, ResourceType.GROUP, group, key) == "latest"
             assert await prepare(app, admin) == []

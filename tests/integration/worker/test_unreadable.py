@@ -13,7 +13,8 @@ import pytest
 from sharegroup.client import Producer
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.queue import DeadLetterQueue
-from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
+from sharegroup.dead_letters.redrive import Redrive
+from sharegroup.dead_letters.redrive_copies import RedriveOptions
 from sharegroup.dead_letters.story_headers import SUSPICIONS
 from sharegroup.ids import TopicName
 from sharegroup.testing import broker

@@ -169,6 +169,10 @@ def test_separators_are_typed_with_escapes() -> None:
             b"Delivery:2\n",
         ),
         (
+            {"print.timestamp": "true", "print.epoch": "true", "print.value": "false"},
+            b"CreateTime:1700000000123\tEpoch:NOT_PRESENT\n",
+        ),
+        (
             {
                 "print.headers": "true",
                 "print.value": "false",
@@ -192,7 +196,7 @@ def test_record_without_headers_is_printed_like_in_kafka() -> None:
 
 
 def test_error_for_an_unsupported_property_names_the_replacement() -> None:
-    with pytest.raises(FormatError, match=r"print\.timestamp: use --format '%d"):
-        kafka_writer({"print.timestamp": "true"})
-    with pytest.raises(FormatError, match=r"no formatter property print\.kye; known: print\.part"):
+    with pytest.raises(FormatError, match=r"key\.deserializer: use --format '%k"):
+        kafka_writer({"key.deserializer": "my.Deserializer"})
+    with pytest.raises(FormatError, match=r"no formatter property print\.kye; known: print\.time"):
         kafka_writer({"print.kye": "true"})

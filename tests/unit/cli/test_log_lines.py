@@ -7,7 +7,11 @@ import logging
 
 import pytest
 
-from sharegroup.cli.broker.serve import LINE_CHARACTERS_MAX, TRACEBACK_CHARACTERS_MAX, SafeFormatter
+from sharegroup.cli.common.log_lines import (
+    LINE_CHARACTERS_MAX,
+    TRACEBACK_CHARACTERS_MAX,
+    SafeFormatter,
+)
 
 
 def logged(message: str, *values: object, error: Exception | None = None) -> str:

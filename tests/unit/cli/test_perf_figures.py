@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.cli.measuring.date_format import DateFormatError, clock
 from sharegroup.cli.measuring.figures import (
     CONSUMER_HEADER,
     Flow,
     Latencies,
     as_json,
-    clock,
     consumed_line,
     consuming_line,
     metric_lines,
@@ -112,6 +112,26 @@ def test_duration_zero_causes_no_division_by_zero() -> None:
     assert as_json(Flow(), 0)["records_per_second"] == 0.0
     assert re.match(r"\S+ 22:13:20:007, ", consumed_line(Flow(), START_MS, START_MS))
     assert clock(0) == "1970-01-01 00:00:00:000"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("yyyy-MM-dd'T'HH:mm:ss.SSSZ", "2023-11-14T22:13:20.007+0000"),
+        ("yy d/M H''mm", "23 14/11 22'13"),
+        ("S 'it''s'", "7 it's"),
+        ("", ""),
+        ("EEE", None),
+        ("MMM", None),
+        ("HH 'open", None),
+    ],
+)
+def test_dates_are_formatted_by_patterns_of_java(pattern: str, text: str | None) -> None:
+    if text is None:
+        with pytest.raises(DateFormatError, match=re.escape(repr(pattern))):
+            clock(START_MS, pattern)
+    else:
+        assert clock(START_MS, pattern) == text
 
 
 def test_metrics_are_aligned_by_name() -> None:

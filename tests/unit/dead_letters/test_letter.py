@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from sharegroup.dead_letters.letter import TOLD, Letter, letter_of
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.dead_letters.redrive import sent_back_headers
+from sharegroup.dead_letters.redrive_copies import sent_back_headers
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import PREFIX, REDRIVES, story_headers, story_of
 from sharegroup.worker.dead_letters import (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.queue import Chunk
-from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
+from sharegroup.dead_letters.redrive import Redrive
+from sharegroup.dead_letters.redrive_copies import RedriveOptions
 from sharegroup.errors import InvalidRecord, MessageTooLarge, RequestTimedOut
 from sharegroup.wire.batches.records import DecodedRecord
 
@@ -52,10 +55,32 @@ class Writer:
     async def flush(self) -> None: ...
 
 
+class Targets:
+    """A cluster that has the topic ``billing.retry`` with one partition."""
+
+    config = SimpleNamespace(topic_operation="READ")
+
+    @contextmanager
+    def call(self, _: float | None) -> Iterator[None]:
+        yield
+
+    async def retrying(self, _: object, *, subject: str) -> Any:
+        assert subject == "describe_topics"
+        partition = SimpleNamespace(
+            partition_index=0, leader_id=0, leader_epoch=0, replica_nodes=(), isr_nodes=(),
+            offline_replicas=(),
+        )  # fmt: skip
+        topic = SimpleNamespace(
+            name="billing.retry", error_code=0, topic_id=None, is_internal=False,
+            partitions=[partition], topic_authorized_operations=-1,
+        )  # fmt: skip
+        return SimpleNamespace(topics=[topic])
+
+
 class Queue:
     """A dead-letter queue of three letters, and its ledger."""
 
-    cluster: Any = None
+    cluster: Any = Targets()
     ranges = ()
 
     def __init__(self) -> None:
@@ -71,18 +96,11 @@ class Queue:
         self.redriven += offsets
 
     async def chunks(self, *_: object, **more: Any) -> Any:
-        yield Chunk(0, [letter(offset) for offset in range(3)], frozenset())
-
-
-class Sending(Redrive):
-    """A redrive that knows its targets."""
-
-    async def _check(self, targets: Any) -> None:
-        self._partitions = {"billing.retry": 1}
+        yield Chunk(0, [letter(offset) for offset in range(3)], frozenset(), 3)
 
 
 def redrive(queue: Any, writer: Any) -> Redrive:
-    return Sending(queue, writer, RedriveOptions(confirmed=frozenset({"billing.retry"})))
+    return Redrive(queue, writer, RedriveOptions(confirmed=frozenset({"billing.retry"})))
 
 
 @pytest.mark.parametrize("error", [RequestTimedOut("no metadata"), MessageTooLarge("too large")])

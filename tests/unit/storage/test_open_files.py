@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -64,6 +65,7 @@ class FailingSyncs(RealFiles):
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
     """The process may open ``count`` descriptors more."""
+    gc.collect()  # What other tests left must not free a descriptor meanwhile.
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, before[1]))
     held = []

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import HEADER_BYTES, parse_header
 from sharegroup.wire.batches.compression import CODECS, SNAPPY, XERIAL_HEADER, compress, decompress
-from sharegroup.wire.batches.compression_streams import PIECE_BYTES, pieces
+from sharegroup.wire.batches.compression_streams import PIECE_BYTES, ZSTD_FRAMES_MAX, pieces
 from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
 from sharegroup.wire.batches.record_walk import check_batch, finish
 from sharegroup.wire.batches.records import DecodedRecord, SimpleRecord, encode_batch
@@ -56,6 +56,25 @@ def test_stream_is_the_payload_in_pieces(codec: int) -> None:
     assert b"".join(stream) == payload
     assert max(map(len, stream)) <= 4 * PIECE_BYTES
     assert len(stream) > 2
+
+
+def test_zstd_stream_may_have_several_frames_up_to_a_limit() -> None:
+    frame = compress(ZSTD, b"abc" * 50_000)
+    assert b"".join(map(bytes, pieces(ZSTD, frame * 3))) == b"abc" * 150_000
+    empty = compress(ZSTD, b"")
+    assert b"".join(map(bytes, pieces(ZSTD, empty * ZSTD_FRAMES_MAX))) == b""
+    with pytest.raises(CorruptMessage, match="zstd: more than 1000 frames"):
+        list(pieces(ZSTD, empty * (ZSTD_FRAMES_MAX + 1)))
+
+
+def test_zstd_stream_that_is_cut_off_or_asks_for_a_huge_window_is_damaged() -> None:
+    frame = compress(ZSTD, noise(3_000_000))
+    for size in (3, 5, len(frame) // 2, len(frame) - 1):
+        with pytest.raises(CorruptMessage, match="zstd: the frame is cut off"):
+            list(pieces(ZSTD, frame[:size]))
+    huge = bytes.fromhex("28b52ffd00f8010000")
+    with pytest.raises(CorruptMessage, match="zstd: "):
+        list(pieces(ZSTD, huge))
 
 
 def test_raw_block_of_snappy_is_a_stream() -> None:

@@ -9,6 +9,9 @@ A connection may send a few such records, and one more for each `CONTENT_RECORDS
 content.  Ordinary clients send one after 16 million records, or none.
 
     record ::= type (1 byte), version (2), length (2), content
+
+A peer ends a connection with a record of the type alert.  OpenSSL keeps the session of a connection
+whose end it has read (`transport.TlsLayer`), so `alerts_end` keeps such a record from it.
 """
 
 from __future__ import annotations
@@ -29,12 +32,14 @@ CONTENT_RECORDS = 1_000
 """Number of records with content after which a connection may send one more without."""
 
 _HEADER_BYTES = 5
+_ALERT = 21
+"""The type of a record that ends a connection, or warns."""
 
 
 class ReceivedRecords:
     """The records that one connection has received."""
 
-    __slots__ = ("_header", "_others", "_skip", "_waiting", "count")
+    __slots__ = ("_header", "_others", "_skip", "_waiting", "alerts_end", "count", "has_ended")
 
     def __init__(self) -> None:
         self._waiting = bytearray()
@@ -47,16 +52,22 @@ class ReceivedRecords:
         """The records without content, in units of a thousandth record."""
         self.count = 0
         """The records that TLS got and `are_too_many` has not counted yet."""
+        self.alerts_end = False
+        """Whether TLS gets no alert, and nothing that follows one."""
+        self.has_ended = False
+        """Whether an alert was kept from TLS."""
 
     def feed(self, received: memoryview, incoming: ssl.MemoryBIO) -> None:
         """Give received bytes to TLS, up to a whole piece; the rest waits for `feed_more`."""
+        if self.has_ended:
+            return
         size = len(received)
         if self._waiting:
             self._waiting += received
         elif (
             size > _HEADER_BYTES
             and size == _HEADER_BYTES + (received[3] << 8 | received[4])
-            and not (self._skip or self._header)
+            and not (self._skip or self._header or self.alerts_end)
         ):  # The usual case: one record.
             self.count += 1
             incoming.write(received)
@@ -68,13 +79,13 @@ class ReceivedRecords:
 
     def feed_more(self, incoming: ssl.MemoryBIO) -> bool:
         """Give TLS the next piece of the bytes that wait; return False if there are none."""
-        if not self._waiting:
+        if not self._waiting or self.has_ended:
             return False
         with memoryview(self._waiting) as waiting:
             end = self._end_of_piece(waiting)
             incoming.write(waiting[:end])
         del self._waiting[:end]
-        return True
+        return end > 0
 
     def are_too_many(self, content_count: int) -> bool:
         """Return whether too many records had no content; ``content_count`` records had some."""
@@ -86,9 +97,16 @@ class ReceivedRecords:
         return self._others > CONTENT_RECORDS * OTHER_RECORDS_MAX
 
     def _end_of_piece(self, received: memoryview) -> int:
-        """Count the headers of records in the received bytes; return where the piece ends."""
+        """Count the headers of records in the received bytes; return where the piece ends.
+
+        An alert begins a piece: TLS may complete the handshake before it gets one.
+        """
         at, size, end = self._skip, len(received), self.count + PIECE_RECORDS
         while at < min(size, PIECE_BYTES) and self.count < end:
+            if (self._header or received[at : at + 1])[0] == _ALERT:
+                self.has_ended = self.alerts_end
+                if self.has_ended or (at and not self._header):
+                    break
             header = self._header + received[at : at + _HEADER_BYTES - len(self._header)]
             at += len(header) - len(self._header)
             if len(header) < _HEADER_BYTES:

@@ -49,6 +49,9 @@ HANDSHAKE_RECORDS_MAX = 128
 _HANDSHAKE_RECORD = 22
 """The first byte of a TLS handshake."""
 
+_NO_RECORD = b"\xff" * (5 + RECORD_BYTES + 2_048)
+"""No record of TLS, wherever it begins: it is longer than the rest of the longest one."""
+
 _CLOSED_BY_PEER = "the peer closed the connection during the TLS handshake"
 
 Chunk = bytes | bytearray | memoryview
@@ -220,6 +223,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         A connection and its transports refer to each other.  The collector counts objects, of
         which a closed connection has few, and not the buffers of OpenSSL.
         """
+        self._forget_session()
         self._object = None
         self._incoming = self._outgoing = ssl.MemoryBIO()
         self._records = ReceivedRecords()
@@ -309,6 +313,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._fail(str(error))
             return
         self._state = _TransportState.OPEN
+        self._records.alerts_end = self._may_be_cached()
         self._protocol = self._make_protocol(self.connection_id)
         self._protocol.connection_made(TlsTransport(self))
         if self._is_reading:
@@ -382,6 +387,8 @@ class TlsLayer(asyncio.BufferedProtocol):
             if records.are_too_many(record_count):
                 end = _End.MISUSED
             elif count < BUFFER_BYTES and not records.feed_more(incoming):
+                if records.has_ended:
+                    end = _End.CLOSED
                 break
         return bytes(plain[:count]), end
 
@@ -521,14 +528,28 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Return whether OpenSSL may keep the session in memory, for a client without tickets.
 
         It keeps up to 20,480 sessions for two hours, with a client certificate 11 KB each, and
-        Python cannot turn that off.  But it forgets the session of a connection that is freed
-        without a notice of its end (SSL_free(3)), and the end of the connection says the same.
-        The session itself cannot be asked: ``SSLObject.session`` leaks a copy (CPython 3.11).
+        Python cannot turn that off.  The session itself cannot be asked: ``SSLObject.session``
+        leaks a copy (CPython 3.11).
         """
-        assert self._object is not None
-        if self._object.version() != "TLSv1.2":
+        if self._object is None or self._object.version() != "TLSv1.2":
             return False  # Sessions of TLS 1.3 are in tickets, or nowhere.
         return self._object.context.session_stats()["number"] > 0
+
+    def _forget_session(self) -> None:
+        """Make OpenSSL forget a session that it may keep in memory.
+
+        It does so after an error that ends the connection, unless one side has ended it before: so
+        the peer's notice is kept from it (`ReceivedRecords.alerts_end`), and it gets what is no
+        record.  Freeing a connection without a notice did the same (SSL_free(3)) until gh-116810:
+        CPython 3.14, and late patch releases before it, mark each as ended when they free it.
+        """
+        if not self._may_be_cached():
+            return
+        assert self._object is not None
+        self._incoming.write(_NO_RECORD)
+        with contextlib.suppress(ssl.SSLError):  # The aim.  The answer is never sent.
+            while self._object.read(RECORD_BYTES):  # What the protocol did not read before.
+                pass
 
     def abort(self) -> None:
         """Close at once; unsent bytes are lost."""

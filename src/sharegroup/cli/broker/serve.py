@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import errno
 import gc
 import logging
@@ -21,10 +20,11 @@ import click
 from sharegroup import event_loop, freed_memory, stop_signals
 from sharegroup.cli.broker.kafka_environment import settings_from, variables_in
 from sharegroup.cli.broker.light_imports import import_lightly
+from sharegroup.cli.common.log_lines import start_logging
 from sharegroup.cli.common.output import printable
 from sharegroup.cli.common.properties import origin_of, read_numbered
 from sharegroup.errors import InvalidConfig
-from sharegroup.escaping import escaped, shortened
+from sharegroup.escaping import escaped
 
 if TYPE_CHECKING:
     from sharegroup.broker.configuration.config import Config
@@ -144,9 +144,7 @@ def command(  # The options of one verb; click passes each as an argument.
         values["sharegroup.durability"] = durability
     if metrics_port is not None:
         values["sharegroup.metrics.port"] = str(metrics_port)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    handler = start_logging(log_level)
     if click.get_current_context().obj:
         # Only in the program's own process: it hides modules from later imports, which would break
         # other code in a process that calls `main` or embeds the broker (ADR 0024).
@@ -386,44 +384,3 @@ def _address(reason: str) -> str:
 
 
 # Log lines: one short line for each event, without control characters.
-
-
-VALUE_CHARACTERS_MAX = 500
-"""Number of characters of one value in a line; a peer may choose a name of 32,767."""
-
-LINE_CHARACTERS_MAX = 4_000
-"""Number of characters of a line."""
-
-TRACEBACK_CHARACTERS_MAX = 20_000
-"""Number of characters of a traceback; its end is kept, which has the error."""
-
-
-class SafeFormatter(logging.Formatter):
-    """Escapes control characters, which peers may put into a message, and shortens long values.
-
-    Tracebacks keep their lines.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the event with its traceback."""
-        if isinstance(record.args, tuple) and record.args:
-            record = copy.copy(record)  # Other handlers get the values as they are.
-            record.args = tuple(map(_short, record.args or ()))
-        return super().format(record)
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  The name is logging's.
-        """Return the line of the event, with escapes."""
-        return shortened(escaped(super().formatMessage(record)), LINE_CHARACTERS_MAX)
-
-    def formatException(  # noqa: N802  The name is logging's.
-        self, ei: Any
-    ) -> str:
-        """Return the traceback, with escapes in each of its lines."""
-        text = super().formatException(ei)
-        if len(text) > TRACEBACK_CHARACTERS_MAX:
-            text = f"...{text[-TRACEBACK_CHARACTERS_MAX:]}"
-        return "\n".join(map(escaped, text.split("\n")))
-
-
-def _short(value: Any) -> Any:
-    return shortened(value, VALUE_CHARACTERS_MAX) if isinstance(value, str) else value

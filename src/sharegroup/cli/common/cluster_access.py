@@ -43,6 +43,7 @@ from sharegroup.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
     GroupIdNotFound,
+    GroupSubscribedToTopic,
     InvalidConfig,
     KafkaError,
     NetworkException,
@@ -90,6 +91,7 @@ ASK_FOR_RIGHTS = (
 WHAT_TO_DO: Mapping[type[KafkaError], str] = {
     ClusterAuthorizationFailed: ASK_FOR_RIGHTS,
     GroupAuthorizationFailed: ASK_FOR_RIGHTS,
+    GroupSubscribedToTopic: "stop the members and try again",
     GroupIdNotFound: "list the groups with: sharegroup groups list",
     InvalidConfig: "list the settings with: sharegroup configs describe --all --topic NAME "
     "(or --group NAME, or --broker ID)",
@@ -480,13 +482,18 @@ class UnreadableBatches:
 
     def __call__(self, batch: PartitionRange, error: KafkaError) -> None:
         self.count += 1
-        topic, partition = batch.where
-        complain(
-            f"topic {topic!r} partition {partition} offsets {batch.first} to {batch.end - 1} "
-            f"cannot be read and are omitted: {error}"
-        )
+        complain(unreadable_text(batch, error))
 
     @property
     def exit_code(self) -> int:
         """1 if a batch was omitted."""
         return 1 if self.count else 0
+
+
+def unreadable_text(batch: PartitionRange, error: KafkaError) -> str:
+    """Return a sentence about a batch that cannot be read and is left out."""
+    topic, partition = batch.where
+    return (
+        f"topic {topic!r} partition {partition} offsets {batch.first} to {batch.end - 1} "
+        f"cannot be read and are omitted: {error}"
+    )

@@ -34,14 +34,15 @@ def group_option(default: str) -> Callable[[Verb], Verb]:
     return click.option(
         "--group",
         shell_complete=complete_groups,
-        help=f"Share group.  [default: the property group.id, or {default}]",
+        help=f"Group.  [default: the property group.id, or {default}]",
     )
 
 
 def group_of(access: Access, group: str | None, default: str) -> str:
-    """Return the share group of ``--group``, else of the property group.id, else the default.
+    """Return the group of ``--group``, else of the property group.id, else the default.
 
-    Refuses two different groups, because consuming in the wrong group settles its records.
+    Refuses two different groups, because consuming in the wrong group settles its records
+    or moves its offsets.
     """
     property_group = access.properties.get("group.id")
     if group is not None and property_group is not None and group != property_group:

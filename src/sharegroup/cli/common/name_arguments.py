@@ -14,7 +14,12 @@ from typing import Any, Literal
 
 import click
 
-from sharegroup.cli.common.cluster_access import COMPLETION_MS, Access, ask_briefly
+from sharegroup.cli.common.cluster_access import (
+    COMPLETION_MS,
+    Access,
+    ask_briefly,
+    list_group_names,
+)
 from sharegroup.cli.common.options import Verb
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
@@ -27,12 +32,8 @@ Kind = Literal["group", "topic"]
 
 
 def complete_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the share groups whose ids begin with ``incomplete``."""
-
-    async def names(admin: AdminClient) -> list[str]:
-        return [group.group_id for group in await admin.list_share_groups()]
-
-    return _matching(ctx, names, incomplete)
+    """Return the groups of every type whose ids begin with ``incomplete``."""
+    return _matching(ctx, list_group_names, incomplete)
 
 
 def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import click
 
@@ -15,7 +17,10 @@ from sharegroup.cli.common.cluster_access import (
     UnreadableBatches,
     cluster_options,
     json_option,
+    listing_options,
     show as show_listing,
+    telling_errors,
+    unreadable_text,
 )
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.output import (
@@ -28,10 +33,12 @@ from sharegroup.cli.common.output import (
 )
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.common.verb_groups import VerbGroup
+from sharegroup.cli.common.watch import view_of, watch
 from sharegroup.cli.dead_letters import dlq_redrive
 from sharegroup.cli.dead_letters.dlq_options import (
     letter_row,
     moment_text,
+    on_queue,
     record_row,
     selection_options,
     with_queue,
@@ -40,11 +47,18 @@ from sharegroup.cli.dead_letters.dlq_topics import dead_letter_topics
 from sharegroup.cli.records.formats.writing import as_json, json_line
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.purge import Purge, plan_purge, purge
-from sharegroup.dead_letters.queue import DeadLetterQueue, summary
+from sharegroup.dead_letters.queue import DeadLetterQueue, Deaths, LetterKind, summary
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
+from sharegroup.errors import CorruptMessage, KafkaError
+
+if TYPE_CHECKING:
+    # Imported for its type alone, as in `cluster_access`.
+    from sharegroup.client.fetch.record_reading import PartitionRange
 
 SPARE = ("redriven", "handler")
+UNREADABLE_SHOWN_MAX = 10
+"""The number of unreadable batches that --watch shows at each interval."""
 WIDTH = 10
 """The width of the names before the lines of `show`."""
 
@@ -61,9 +75,9 @@ def command() -> None:
 @naming_one("topic", required=False)
 @selection_options
 @cluster_options
-@json_option
+@listing_options
 @leaves_out(SPARE)
-def list_(*, topic: str | None, selection: Selection, access: Access, as_json: bool) -> int:
+def list_(*, topic: str | None, selection: Selection, access: Access, form: Form) -> int:
     """Count dead letters by group, handler, reason and error; without TOPIC, by topic.
 
     Without TOPIC all dead-letter topics are listed: those whose settings or names say so (the
@@ -71,22 +85,63 @@ def list_(*, topic: str | None, selection: Selection, access: Access, as_json: b
 
     In --json are also the times of the first and last letter, the modules of errors, and
     how many letters are claimed: a producer may have written their origin, as in `dlq show`.
+    --watch with TOPIC reads all its letters at each interval.
     """
     if topic is None:
         if selection != Selection():
             raise click.UsageError("options that select dead letters need a topic")
-        show_listing(access, Form(as_json=as_json, watch_s=None), dead_letter_topics)
+        show_listing(access, form, dead_letter_topics)
         return 0
+    every_s = form.watch_s
+    if every_s is not None:  # Until Ctrl-C.
+        _watch_deaths(access, topic, selection, every_s, as_json=form.as_json)
     unreadable = UnreadableBatches()
     deaths_by_kind = with_queue(
         access, topic, lambda queue: summary(queue, selection, unreadable=unreadable)
     )
+    listing = _deaths_listing(deaths_by_kind, selection, has_modules=form.as_json)
+    print_listing(listing, as_json=form.as_json)
+    return unreadable.exit_code
+
+
+def _watch_deaths(
+    access: Access, topic: str, selection: Selection, every_s: float, *, as_json: bool
+) -> NoReturn:
+    view = view_of(every_s, as_json=as_json)
+    has_modules = as_json or not sys.stdout.isatty()
+
+    async def take(queue: DeadLetterQueue) -> Listing:
+        failures: list[KafkaError] = []
+
+        def keep(batch: PartitionRange, error: KafkaError) -> None:
+            if len(failures) < UNREADABLE_SHOWN_MAX:
+                failures.append(CorruptMessage(unreadable_text(batch, error)))
+
+        deaths_by_kind = await summary(queue, selection, unreadable=keep)
+        listing = _deaths_listing(deaths_by_kind, selection, has_modules=has_modules)
+        return replace(listing, failures=failures)
+
+    def listing() -> Awaitable[Listing]:
+        return on_queue(access, topic, take, shows_progress=False, tell=view.note)
+
+    with telling_errors(access):
+        asyncio.run(watch(view, listing, every_s))
+
+
+def _deaths_listing(
+    deaths_by_kind: Mapping[LetterKind, Deaths], selection: Selection, *, has_modules: bool
+) -> Listing:
+    """Return the rows of `dlq list`, with the modules of errors or without.
+
+    Without what only JSON has, the table has up to 80 columns with usual names.
+    """
     rows = [
         {
             "group": kind.group or None,
             "handler": kind.handler or None,
             "reason": kind.reason,
-            "error_class": kind.error_class or None,
+            "error_class": (kind.error_class if has_modules else _last_name(kind.error_class))
+            or None,
             "letters": deaths.letters,
             "claimed": deaths.claimed,
             "redriven": deaths.redriven,
@@ -96,13 +151,9 @@ def list_(*, topic: str | None, selection: Selection, access: Access, as_json: b
         }
         for kind, deaths in deaths_by_kind.items()
     ]
-    if not as_json:
-        # Without what only JSON has, the table has up to 80 columns with usual names.
-        rows = [row | {"error_class": _last_name(row["error_class"])} for row in rows]
     columns = ("group", "handler", "reason", "error_class", "letters", "redriven")
     nothing = "There are no dead letters." if selection == Selection() else "None matches."
-    print_listing(Listing(rows, columns, nothing, spare=SPARE), as_json=as_json)
-    return unreadable.exit_code
+    return Listing(rows, columns, nothing, spare=SPARE)
 
 
 def _last_name(error_class: object) -> str:

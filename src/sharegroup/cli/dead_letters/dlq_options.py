@@ -141,22 +141,33 @@ def with_queue(
 
     ``shows_progress`` must be False if the work prints on a terminal meanwhile.
     """
-
-    async def run() -> T:
-        queue = DeadLetterQueue(topic, **access.client_options())
-        async with (
-            telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)),
-            (
-                showing_progress(f"reading {topic}", lambda: received_bytes(queue), unit="bytes")
-                if shows_progress
-                else nullcontext()
-            ),
-            queue,
-        ):
-            return await work(queue)
-
     with telling_errors(access):
-        return asyncio.run(run())
+        return asyncio.run(on_queue(access, topic, work, shows_progress=shows_progress))
+
+
+async def on_queue(
+    access: Access,
+    topic: str,
+    work: Callable[[DeadLetterQueue], Awaitable[T]],
+    *,
+    shows_progress: bool,
+    tell: Callable[[str], None] | None = None,
+) -> T:
+    """Return the result of ``work`` on a new dead-letter queue, which has the letters until now.
+
+    ``tell`` shows on a terminal that no broker answers; None: as a line on standard error.
+    """
+    queue = DeadLetterQueue(topic, **access.client_options())
+    async with (
+        telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue), tell),
+        (
+            showing_progress(f"reading {topic}", lambda: received_bytes(queue), unit="bytes")
+            if shows_progress
+            else nullcontext()
+        ),
+        queue,
+    ):
+        return await work(queue)
 
 
 def lacks_queue_broker(queue: DeadLetterQueue) -> bool:

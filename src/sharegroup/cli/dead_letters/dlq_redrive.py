@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
-from typing import Any
 
 import click
 
@@ -20,23 +16,26 @@ from sharegroup.cli.common.cluster_access import (
 )
 from sharegroup.cli.common.name_arguments import naming_one
 from sharegroup.cli.common.options import FiniteRange, gathered
-from sharegroup.cli.common.output import complain, counted, printable, terminal_width
+from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped
-from sharegroup.cli.common.tables import table
 from sharegroup.cli.dead_letters.dlq_options import lacks_queue_broker, redrive_selection_options
+from sharegroup.cli.dead_letters.job_running import run_job, sending_options
+from sharegroup.cli.dead_letters.redrive_output import (
+    print_redrive_job,
+    print_redriven,
+    redriven_text,
+)
 from sharegroup.client.produce.producer import Producer
-from sharegroup.client.settings.client_config import ProducerConfig
-from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
 from sharegroup.dead_letters.queue import DeadLetterQueue
-from sharegroup.dead_letters.redrive import WHY_LEFT, Redrive, Redriven, RedriveOptions
+from sharegroup.dead_letters.redrive import Redrive
+from sharegroup.dead_letters.redrive_copies import RedriveOptions
+from sharegroup.dead_letters.redriven import Redriven
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import KafkaError
+from sharegroup.jobs import Job, Jobs, redrive_request
 
 GC_THRESHOLDS = (100_000, 20, 100)
-BATCH_BYTES = 256 * 1024
-PLACES_SHOWN_MAX = 8
-"""Maximum number of runs of letters that a table cell shows; ``--json`` shows more."""
 
 
 redrive_options = gathered(
@@ -80,6 +79,11 @@ redrive_options = gathered(
 @naming_one("topic")
 @redrive_selection_options
 @redrive_options
+@click.option(
+    "--no-job",
+    is_flag=True,
+    help="Send without transactions, for users who may not write to the topic of jobs.",
+)
 @cluster_options
 @json_option
 def command(
@@ -87,6 +91,7 @@ def command(
     topic: str,
     selection: Selection,
     options: RedriveOptions,
+    no_job: bool,
     access: Access,
     as_json: bool,
 ) -> int:
@@ -102,8 +107,10 @@ def command(
     wrote need it only for an original topic that the record itself names.
 
     Redriven dead letters are recorded in TOPIC.redriven, and a second redrive skips them.
-    Ctrl-C stops after the dead letters that are being sent.  An interrupted redrive loses no dead
-    letters; those that were being sent may be sent twice, with the same redrive id.
+    A redrive is a job (`sharegroup jobs list`), which sends in transactions: readers of committed
+    records get each dead letter once.  Ctrl-C stops after the dead letters that are being sent, and
+    `sharegroup jobs resume ID` sends the others, also after a crash.  With --no-job those that were
+    being sent may be sent twice, with the same redrive id.
 
     \b
         sharegroup dlq redrive orders.dead --error-class TimeoutError --dry-run
@@ -112,9 +119,34 @@ def command(
     options = replace(options, selection=selection)
     _collect_seldom()
     with telling_errors(access):
-        done, code = run(lambda stop: _redrive(stop, topic, options, access))
-    click.echo(json.dumps(_facts(done, options)) if as_json else _text(done, options))
+        if options.dry_run or no_job:
+            done, code = run(lambda stop: _redrive(stop, topic, options, access))
+            print_redriven(done, dry_run=options.dry_run, as_json=as_json)
+        else:
+            job, code = run(lambda stop: _redrive_as_job(stop, topic, options, access))
+            print_redrive_job(job, as_json=as_json)
     return code
+
+
+async def _redrive_as_job(
+    stop: Stop, topic: str, options: RedriveOptions, access: Access
+) -> tuple[Job, int]:
+    queue = DeadLetterQueue(topic, **access.client_options(warn=_ignore))
+    async with (
+        telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)),
+        queue,
+    ):
+        letters = sum(log_range.end - log_range.first for log_range in queue.ranges)
+    # How many letters a selection matches is known only when all of them are read.
+    total = min(letters, options.limit or letters) if options.selection.is_everything else None
+    async with Jobs(**sending_options(access)) as jobs:
+        # Without conditions all letters of the topic are meant, as --dry-run shows.
+        job = await jobs.start(redrive_request(topic, options, everything=True))
+        return await run_job(stop, access, jobs, job, total=total)
+
+
+def _ignore(_: str) -> None:
+    """Pass over a warning that the options of the producer repeat."""
 
 
 def _collect_seldom() -> None:
@@ -129,16 +161,8 @@ def _collect_seldom() -> None:
 async def _redrive(
     stop: Stop, topic: str, options: RedriveOptions, access: Access
 ) -> tuple[Redriven, int]:
-    sending = {
-        # A letter has more headers than the record sent back, so this limit is large enough.
-        "request_bytes_max": LETTER_BYTES_MAX,
-        "batch_bytes": BATCH_BYTES,
-        "max_block_ms": access.timeout_ms,
-        "delivery_timeout_ms": access.timeout_ms,
-        **access.client_options(ProducerConfig),
-    }
     queue = DeadLetterQueue(topic, **access.client_options())
-    producer = Producer(**sending)
+    producer = Producer(**sending_options(access))
     try:
         async with telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)):
             # `_send_back` stops by itself after a signal; this ends it if a broker keeps it
@@ -171,63 +195,11 @@ async def _send_back(
             ):
                 return await sending_back.run(stop)
         except (KafkaError, asyncio.CancelledError):
-            complain(_text(sending_back.done, options))  # Report the records sent so far.
+            # Report the records sent so far.
+            complain(redriven_text(sending_back.done, dry_run=options.dry_run))
             raise
 
 
 def _done_count(done: Redriven) -> int:
     refused = sum(refusal.letters for refusal in done.refused)
     return sum(done.sent.values()) + sum(done.left.values()) + refused
-
-
-def _facts(done: Redriven, options: RedriveOptions) -> dict[str, Any]:
-    return {
-        "sent": done.sent,
-        "left": done.left,
-        "refused": [
-            {
-                "target": refused.target,
-                "reason": refused.reason,
-                "letters": refused.letters,
-                "at": list(refused.places()),
-                "at_complete": refused.all_told,
-            }
-            for refused in done.refused
-        ],
-        "without_headers": done.without_headers,
-        "dry_run": options.dry_run,
-        "interrupted": done.interrupted,
-    }
-
-
-def _text(done: Redriven, options: RedriveOptions) -> str:
-    verb = "would send" if options.dry_run else "sent"
-    lines = [
-        f"{verb} {counted(count, 'record')} back to {target}"
-        for target, count in sorted(done.sent.items())
-    ] or [f"{verb} nothing back"]
-    if done.without_headers:
-        lines.append(f"{done.without_headers} of them without their headers, which no longer exist")
-    lines += [f"left {count}: {WHY_LEFT[reason]}" for reason, count in sorted(done.left.items())]
-    lines += _refused_lines(done)
-    if done.interrupted:
-        lines.append("interrupted; run the same command again to continue")
-    return "\n".join(lines)
-
-
-def _refused_lines(done: Redriven) -> Iterator[str]:
-    """Yield the refused letters as a table by target, and each reason below it."""
-    if not done.refused:
-        return
-    yield f"could not send {done.refused.letters}, which are kept:"
-    rows = []
-    reasons: dict[str, None] = {}
-    for refused in done.refused:
-        at = " ".join(islice(refused.places(), PLACES_SHOWN_MAX))
-        shown_all = refused.all_told and len(refused.runs) <= PLACES_SHOWN_MAX
-        rows.append(
-            [printable(refused.target), str(refused.letters), at + ("" if shown_all else " ...")]
-        )
-        reasons[refused.reason] = None
-    yield table(rows, ("target", "letters", "at"), width=terminal_width())
-    yield from map(printable, reasons)

@@ -14,6 +14,7 @@ from typing import Any
 
 from sharegroup.cli.common.output import Row
 from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.groups_of_any_type import MEMBERS_NAMED_MAX
 from sharegroup.client.admin.types import (
     CommittedOffset,
     ConsumerGroupDescription,
@@ -24,7 +25,7 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
+from sharegroup.errors import GroupIdNotFound, GroupSubscribedToTopic, KafkaError, NonEmptyGroup
 
 Described = ShareGroupDescription | ConsumerGroupDescription
 DescribedMember = ShareMemberDescription | ConsumerMemberDescription
@@ -173,18 +174,34 @@ def _consumer_row(
     }
 
 
-async def explained(admin: AdminClient, group_id: str, error: KafkaError) -> KafkaError:
-    """Return the error with its cause: the members of the group, or the type of the group."""
-    if isinstance(error, NonEmptyGroup):
-        group = (await admin.describe_share_groups([group_id]))[group_id]
-        if isinstance(group, ShareGroupDescription):
-            members = ", ".join(f"{member.client_id}@{member.host}" for member in group.members)
-            return NonEmptyGroup(f"group {group_id!r} has the members {members}")
+SHARE_ONLY = "a share group"
+SHARE_OR_CONSUMER = "a share group or consumer group"
+
+
+async def explained(
+    admin: AdminClient, group_id: str, error: KafkaError, *, expected: str = SHARE_OR_CONSUMER
+) -> KafkaError:
+    """Return the error with its cause: the members of the group, or the type of the group.
+
+    ``expected`` names the types of groups that the verb takes.
+    """
+    if isinstance(error, NonEmptyGroup | GroupSubscribedToTopic):
+        group = (await admin.describe_share_and_consumer_groups([group_id]))[group_id]
+        if not isinstance(group, KafkaError) and group.members:
+            return type(error)(f"group {group_id!r} has the members {_members_named(group)}")
     if isinstance(error, GroupIdNotFound):
         for listed in await admin.list_groups():
             if listed.group_id == group_id:
                 return GroupIdNotFound(
-                    f"group {group_id!r} is a {listed.type} group, not a share group"
+                    f"group {group_id!r} is a {listed.type} group, not {expected}"
                 )
         return GroupIdNotFound(f"there is no group {group_id!r}")
     return error
+
+
+def _members_named(group: Described) -> str:
+    names = [
+        f"{member.client_id}@{member.host}" for member in _members_of(group)[:MEMBERS_NAMED_MAX]
+    ]
+    others = len(group.members) - len(names)
+    return ", ".join(names) + (f" and {others} others" if others else "")

@@ -1,4 +1,4 @@
-"""Where a share group starts, told before `sharegroup consume` and `perf consume` join it.
+"""Where a group starts, told before `sharegroup consume` and `perf consume` join it.
 
 A new group starts at the end of a topic by default, so the records that are there look lost. A
 group that was there before goes on where it was, also with ``--from-beginning``. And a topic that
@@ -7,9 +7,9 @@ does not exist, perhaps because its name is mistyped, would be waited for withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -18,13 +18,13 @@ from sharegroup.cli.common.output import complain, plural
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.start_position import START_CONFIG, topics_without_offsets
-from sharegroup.client.admin.types import ConfigResource, TopicDescription
+from sharegroup.client.admin.types import ConfigResource, ShareGroupDescription, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.settings.option_values import StartFrom
-from sharegroup.errors import KafkaError, UnknownTopicOrPartition
-from sharegroup.protocol_enums import ResourceType
+from sharegroup.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition
+from sharegroup.protocol_enums import GroupType, ResourceType
 
 from_beginning_option = click.option(
     "--from-beginning",
@@ -44,8 +44,11 @@ async def tell_start(
     client_options: Mapping[str, Any],
     *,
     from_beginning: bool,
+    group_type: GroupType = GroupType.SHARE,
 ) -> None:
     """Tell on standard error of missing topics and of an unexpected start of the group.
+
+    Raises GroupIdNotFound if the group has another type.
 
     ``client_options`` are those of the consumer. A missing topic is not an error: a group may
     wait until it is created.
@@ -68,19 +71,43 @@ async def tell_start(
             for topic, description in described.items()
             if isinstance(description, TopicDescription)
         }
-        await _tell_group(admin, client_options["group_id"], present, from_beginning=from_beginning)
+        group = _Group(client_options["group_id"], group_type, client_options)
+        await _check_type(admin, group)
+        await _tell_group(admin, group, present, from_beginning=from_beginning)
+
+
+class _Group(NamedTuple):
+    """The group that the consumer joins, with the options of the consumer."""
+
+    group_id: str
+    type: GroupType
+    client_options: Mapping[str, Any]
+
+
+async def _check_type(admin: AdminClient, group: _Group) -> None:
+    """Raise GroupIdNotFound if the group exists with another type: all types share one id space."""
+    described = (await admin.describe_share_and_consumer_groups([group.group_id]))[group.group_id]
+    if isinstance(described, KafkaError):
+        return  # The group is new, or the consumer has the same right and reports the error itself.
+    is_share = isinstance(described, ShareGroupDescription)
+    if is_share != (group.type is GroupType.SHARE):
+        found, expected = ("share", "consumer") if is_share else ("consumer", "share")
+        raise GroupIdNotFound(
+            f"group {group.group_id!r} is a {found} group, not a {expected} group: name another "
+            "group, or its type"
+        )
 
 
 async def _tell_group(
     admin: AdminClient,
-    group_id: str,
+    group: _Group,
     topics: Mapping[str, TopicDescription],
     *,
     from_beginning: bool,
 ) -> None:
-    offsets = (await admin.list_share_group_offsets({group_id: None}))[group_id]
+    group_id = group.group_id
     try:
-        new_topics = topics_without_offsets(offsets, topics)
+        new_topics = await _new_topics(admin, group, topics)
     except KafkaError:
         return  # The consumer has the same right and reports the error itself.
     if from_beginning:
@@ -93,7 +120,7 @@ async def _tell_group(
                 f"reset-offsets {group_id} {reset} --to-earliest --execute"
             )
         return
-    if not new_topics or await _setting(admin, group_id) != StartFrom.LATEST:
+    if not new_topics or await _setting(admin, group) != StartFrom.LATEST:
         return
     count = await _record_count(admin, {topic: topics[topic] for topic in new_topics})
     if count:
@@ -104,10 +131,25 @@ async def _tell_group(
         )
 
 
-async def _setting(admin: AdminClient, group_id: str) -> str | None:
+async def _new_topics(admin: AdminClient, group: _Group, topics: Iterable[str]) -> Sequence[str]:
+    """Return those of the topics in which the group has no offset yet."""
+    group_id = group.group_id
+    if group.type is GroupType.SHARE:
+        offsets = (await admin.list_share_group_offsets({group_id: None}))[group_id]
+        return topics_without_offsets(offsets, topics)
+    committed = (await admin.list_consumer_group_offsets({group_id: None}))[group_id]
+    if isinstance(committed, KafkaError):
+        raise committed
+    begun = {where.topic for where in committed}
+    return [topic for topic in topics if topic not in begun]
+
+
+async def _setting(admin: AdminClient, group: _Group) -> str | None:
     """Return the start position of the group; None if this user may not see it."""
-    group = ConfigResource(ResourceType.GROUP, group_id)
-    configs = (await admin.describe_configs([group]))[group]
+    if group.type is not GroupType.SHARE:
+        return str(group.client_options.get("auto_offset_reset", StartFrom.LATEST))
+    resource = ConfigResource(ResourceType.GROUP, group.group_id)
+    configs = (await admin.describe_configs([resource]))[resource]
     if isinstance(configs, KafkaError) or START_CONFIG not in configs:
         return None
     return configs[START_CONFIG].value

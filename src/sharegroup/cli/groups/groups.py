@@ -1,13 +1,14 @@
-"""``sharegroup groups``: list, describe, inspect, reset and delete share groups.
+"""``sharegroup groups``: list, describe, inspect, reset and delete groups.
 
-The columns are those of Kafka's ``kafka-share-groups.sh``, so that existing scripts can read them.
-Groups of other types are listed, because all types share one id space, and consumer groups are
-described, with the columns of ``kafka-consumer-groups.sh``. They are never changed.
+All types of groups share one id space, so the verbs find out the type of a group in the cluster.
+The columns are those of Kafka's ``kafka-share-groups.sh`` for share groups, and those of
+``kafka-consumer-groups.sh`` for consumer groups, so that existing scripts can read them. Groups of
+Kafka Streams are only listed: their offsets and their internal topics have to change together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
 
@@ -21,15 +22,12 @@ from sharegroup.cli.common.cluster_access import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.common.name_arguments import (
-    complete_topics,
-    naming_many,
-    naming_one,
-)
-from sharegroup.cli.common.output import Listing, Row, done, print_listing
+from sharegroup.cli.common.name_arguments import naming_many
+from sharegroup.cli.common.options import Verb
+from sharegroup.cli.common.output import Listing, Row, done
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.common.verb_groups import VerbsAsOptions
-from sharegroup.cli.groups import inspect_group, reset_offsets
+from sharegroup.cli.groups import delete_offsets, inspect_group, reset_offsets
 from sharegroup.cli.groups.group_rows import (
     Described,
     addresses_of,
@@ -42,6 +40,7 @@ from sharegroup.cli.groups.group_rows import (
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
     ConsumerGroupDescription,
+    GroupListing,
     GroupState,
     ShareGroupDescription,
 )
@@ -81,7 +80,7 @@ SPARE = {
 
 @click.group("groups", cls=VerbsAsOptions)
 def command() -> None:
-    """List, describe, inspect, reset and delete share groups.
+    """List, describe, inspect, reset and delete groups: share groups and consumer groups.
 
     The syntax of Kafka's tools works as well:
 
@@ -92,6 +91,7 @@ def command() -> None:
 
 command.add_command(inspect_group.command)
 command.add_command(reset_offsets.command)
+command.add_command(delete_offsets.command)
 
 
 @command.command("list")
@@ -110,16 +110,40 @@ command.add_command(reset_offsets.command)
     metavar="TYPE,...",
     help=f"List only groups of these types: {', '.join(TYPES)}.",
 )
+@click.option(
+    "--protocol", metavar="PROTOCOL", help="List only groups with this protocol type: consumer, ..."
+)
+@click.option("--share", "kind", flag_value="share", help="List only share groups.")
+@click.option(
+    "--consumer",
+    "kind",
+    flag_value="consumer",
+    help="List only consumer groups, of both protocols, and groups with offsets alone.",
+)
 @cluster_options
 @listing_options
 @leaves_out(SPARE_OF_LIST)
-def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
+def list_(  # One option each.
+    *,
+    states: str | None,
+    types: str | None,
+    protocol: str | None,
+    kind: str | None,
+    access: Access,
+    form: Form,
+) -> None:
     """List the id, type and state of groups of every type."""
     chosen_states = _chosen(states, STATES, "--state")
     chosen_types = _chosen(types, TYPES, "--type")
+    if kind is not None and (chosen_types or protocol is not None):
+        raise click.UsageError(f"--{kind} excludes --type and --protocol")
 
     async def groups(admin: AdminClient) -> Listing:
-        listings = await admin.list_groups(states_filter=chosen_states, types_filter=chosen_types)
+        listings = [
+            group
+            for group in await _listed(admin, kind, chosen_states, chosen_types)
+            if protocol in (None, group.protocol_type)
+        ]
         rows = [
             {
                 "group": group.group_id,
@@ -135,15 +159,44 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
     show(access, form, groups)
 
 
+async def _listed(
+    admin: AdminClient, kind: str | None, states: Sequence[str], types: Sequence[str]
+) -> Sequence[GroupListing]:
+    match kind:
+        case "share":
+            return await admin.list_share_groups(states_filter=states)
+        case "consumer":
+            return await admin.list_consumer_groups(states_filter=states)
+        case _:
+            return await admin.list_groups(states_filter=states, types_filter=types)
+
+
+def type_of_all_option(verb: str) -> Callable[[Verb], Verb]:
+    """Add ``--type`` to a verb with ``--all-groups``, which is called with ``group_type``."""
+    return click.option(
+        "--type",
+        "--group-type",
+        "group_type",
+        type=click.Choice([str(GroupType.SHARE), *map(str, CONSUMER_TYPES)]),
+        help=f"With --all-groups: {verb.lower()} every group of this type.  [default: share]",
+    )
+
+
+def _type_of_all(
+    groups: Sequence[str], *, all_groups: bool, group_type: str | None
+) -> GroupType | None:
+    """Return the type for ``--all-groups``; None if groups are named. UsageError for a mixture."""
+    if bool(groups) == all_groups:
+        raise click.UsageError("give group names or --all-groups")
+    if group_type is not None and not all_groups:
+        raise click.UsageError("--type is for --all-groups: the type of a named group is known")
+    return GroupType(group_type or GroupType.SHARE) if all_groups else None
+
+
 @command.command("describe")
 @naming_many("group", required=False)
-@click.option("--all-groups", is_flag=True, help="Describe every share group.")
-@click.option(
-    "--type",
-    "group_type",
-    type=click.Choice([str(GroupType.SHARE), *map(str, CONSUMER_TYPES)]),
-    help="With --all-groups: describe every group of this type.  [default: share]",
-)
+@click.option("--all-groups", is_flag=True, help="Describe every group of one type.")
+@type_of_all_option("Describe")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="[default]")
 @click.option(
     "--members", "view", flag_value="members", help="Show the members and their assignments."
@@ -168,26 +221,22 @@ def describe(  # One option each.
     """Show the offsets, the members or the state of groups.
 
     \b
-    --offsets  start offset and lag of each partition
+    --offsets  offset and lag of each partition
     --members  members of the group and the partitions assigned to them
     --state    coordinator, state and epochs of the group
 
-    Consumer groups of both protocols are described, too: their committed offsets and lags, with
-    the member that reads each partition.
+    The offset is the start offset of a share group.  Consumer groups, of both protocols, have
+    committed offsets, with the member that reads each partition.
     """
-    if bool(groups) == all_groups:
-        raise click.UsageError("give group names or --all-groups")
-    if group_type is not None and not all_groups:
-        raise click.UsageError("--type is for --all-groups: the type of a named group is known")
+    wanted = _type_of_all(groups, all_groups=all_groups, group_type=group_type)
 
     async def described(admin: AdminClient) -> Listing:
-        wanted = GroupType(group_type or GroupType.SHARE)
         names = (
-            [group.group_id for group in await admin.list_groups(types_filter=(wanted,))]
-            if all_groups
-            else groups
+            groups
+            if wanted is None
+            else [group.group_id for group in await admin.list_groups(types_filter=(wanted,))]
         )
-        found, failures = await _found(admin, names, wanted if all_groups else None)
+        found, failures = await _found(admin, names, wanted)
         types = {type(group) for group in found}
         if len(types) > 1:
             raise click.UsageError(
@@ -214,16 +263,13 @@ async def _found(
 
     Also return the errors. With ``wanted`` an unknown group was deleted since it was listed.
     """
-    results: dict[str, Described | KafkaError] = {}
-    if wanted in (None, GroupType.SHARE):
-        results |= await admin.describe_share_groups(names)
-    others: Sequence[str] = list(names)
+    results: Mapping[str, Described | KafkaError]
     if wanted is None:
-        types = await _types_of(admin, [name for name in others if _is_unknown(results[name])])
-        others = [name for name, kind in types.items() if kind in CONSUMER_TYPES]
-    if others and wanted is not GroupType.SHARE:
-        # These replace the errors that the groups gave as share groups.
-        results |= await admin.describe_consumer_groups(others)
+        results = await admin.describe_share_and_consumer_groups(names)
+    elif wanted is GroupType.SHARE:
+        results = await admin.describe_share_groups(names)
+    else:
+        results = await admin.describe_consumer_groups(names)
     failures = [
         await explained(admin, name, error)
         for name, error in results.items()
@@ -231,15 +277,6 @@ async def _found(
     ]
     found = [group for group in results.values() if not isinstance(group, KafkaError)]
     return found, failures
-
-
-async def _types_of(admin: AdminClient, names: Collection[str]) -> dict[str, GroupType]:
-    """Return the types of those of the groups that exist."""
-    if not names:
-        return {}
-    return {
-        group.group_id: group.type for group in await admin.list_groups() if group.group_id in names
-    }
 
 
 def _is_unknown(result: object) -> bool:
@@ -274,75 +311,50 @@ def _chosen(text: str | None, known: Sequence[str], option: str) -> list[str]:
     return [spelling[word.lower()] for word in words]
 
 
-# A broker would also delete groups of other types. The verbs below refuse to, so a mistyped name
-# cannot delete a consumer group.
-
-
 @command.command("delete")
 @naming_many("group", required=False)
-@click.option("--all-groups", is_flag=True, help="Delete every share group without members.")
+@click.option(
+    "--all-groups", is_flag=True, help="Delete every group of one type that has no members."
+)
+@type_of_all_option("Delete")
 @cluster_options
 @json_option
-def delete(*, groups: tuple[str, ...], all_groups: bool, access: Access, as_json: bool) -> None:
+def delete(
+    *,
+    groups: tuple[str, ...],
+    all_groups: bool,
+    group_type: str | None,
+    access: Access,
+    as_json: bool,
+) -> None:
     """Delete groups without members.
 
-    Their offsets and delivery states are deleted; their settings are kept, as in Kafka.
+    Their offsets and delivery states are deleted; their settings are kept, as in Kafka.  With
+    --all-groups groups that have members are kept, and reported as errors.
     """
-    if bool(groups) == all_groups:
-        raise click.UsageError("give group names or --all-groups")
-    results = ask(access, lambda admin: _delete(admin, None if all_groups else groups))
+    kind = _type_of_all(groups, all_groups=all_groups, group_type=group_type)
+    results = ask(access, lambda admin: _delete(admin, groups, kind))
     deleted = [name for name, error in results.items() if error is None]
     if deleted or as_json or not results:
-        text = f"deleted group {', '.join(deleted)}" if deleted else "There are no share groups."
+        nothing = f"There are no {kind} groups."
+        text = f"deleted group {', '.join(deleted)}" if deleted else nothing
         failed = {name: str(error) for name, error in results.items() if error is not None}
         done(text, as_json=as_json, deleted=deleted, failed=failed)
     refuse_errors(results)
 
 
 async def _delete(
-    admin: AdminClient, names: tuple[str, ...] | None
+    admin: AdminClient, names: Sequence[str], all_of: GroupType | None
 ) -> dict[str, KafkaError | None]:
-    if names is None:
-        names = tuple(group.group_id for group in await admin.list_share_groups())
-    results = await admin.delete_share_groups(names)
-    return {name: await _outcome(admin, name, error) for name, error in results.items()}
+    if all_of is not None:
+        names = [group.group_id for group in await admin.list_groups(types_filter=(all_of,))]
+    # The request would delete a group of any type, also one whose other parts stay behind.
+    described = await admin.describe_share_and_consumer_groups(names)
+    unknown = {name: error for name, error in described.items() if isinstance(error, KafkaError)}
+    known = [name for name in described if name not in unknown]
+    results = {**unknown, **await admin.delete_groups(known)}
+    return {name: await _outcome(admin, name, results[name]) for name in described}
 
 
 async def _outcome(admin: AdminClient, name: str, error: KafkaError | None) -> KafkaError | None:
     return None if error is None else await explained(admin, name, error)
-
-
-@command.command("delete-offsets")
-@naming_one("group")
-@click.option(
-    "--topic",
-    "topics",
-    metavar="TOPIC",
-    multiple=True,
-    required=True,
-    shell_complete=complete_topics,
-    help="Topic whose offsets are deleted; can be repeated.",
-)
-@cluster_options
-@json_option
-def delete_offsets(*, group: str, topics: tuple[str, ...], access: Access, as_json: bool) -> None:
-    """Delete the offsets of a group for some topics.
-
-    The group must have no members.  If it subscribes to such a topic again, its setting
-    share.auto.offset.reset determines where it starts.
-    """
-
-    async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
-        try:
-            return await admin.delete_share_group_offsets(group, topics)
-        except KafkaError as error:
-            raise await explained(admin, group, error) from error
-
-    results = ask(access, run)
-    rows = [
-        {"group": group, "topic": topic, "status": f"Error: {error}" if error else "Successful"}
-        for topic, error in sorted(results.items())
-    ]
-    listing = Listing(rows, ("topic", "status"), f"Group {group} has no offsets for these topics.")
-    print_listing(listing, as_json=as_json)
-    refuse_errors(results)

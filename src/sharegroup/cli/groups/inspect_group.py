@@ -27,7 +27,7 @@ from sharegroup.cli.common.name_arguments import complete_groups
 from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import Listing
 from sharegroup.cli.common.tables import leaves_out, wrapped
-from sharegroup.cli.groups.group_rows import explained
+from sharegroup.cli.groups.group_rows import SHARE_ONLY, explained
 from sharegroup.cli.groups.run_lines import (
     RUNS_MAX,
     SPARE,
@@ -183,11 +183,11 @@ async def _wanted(admin: AdminClient, group: str, place: Place) -> list[TopicPar
     """Return the share partitions of the group at this place; raise if the place has none."""
     offsets = (await admin.list_share_group_offsets({group: None}))[group]
     if isinstance(offsets, KafkaError):
-        raise await explained(admin, group, offsets)
+        raise await explained(admin, group, offsets, expected=SHARE_ONLY)
     if not offsets:  # Brokers answer so for a group that does not exist, too.
         described = (await admin.describe_share_groups([group]))[group]
         if isinstance(described, KafkaError):
-            raise await explained(admin, group, described)
+            raise await explained(admin, group, described, expected=SHARE_ONLY)
     refuse_errors(offsets)
     topic, number = place
     wanted = [

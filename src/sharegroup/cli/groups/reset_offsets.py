@@ -1,4 +1,4 @@
-"""``sharegroup groups reset-offsets``: changes the start offsets of a share group.
+"""``sharegroup groups reset-offsets``: changes the offsets of a share group or consumer group.
 
 As in Kafka's tool, two options have no default: the new offsets, and ``--execute`` or
 ``--dry-run``, because an unintended reset cannot be undone. An exported plan can be read,
@@ -32,7 +32,7 @@ from sharegroup.cli.common.log_positions import (
 from sharegroup.cli.common.name_arguments import complete_topics, naming_one
 from sharegroup.cli.common.output import Listing, complain, print_listing
 from sharegroup.cli.common.progress import showing_progress
-from sharegroup.cli.groups.group_rows import explained
+from sharegroup.cli.groups.group_rows import SHARE_OR_CONSUMER, explained
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.offset_resets import (
     ByDuration,
@@ -50,6 +50,7 @@ from sharegroup.client.admin.offset_resets import (
 )
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import GroupType
 
 STEP_PARTITIONS = 500
 """Number of partitions that one request resets."""
@@ -80,12 +81,20 @@ SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
 @click.option(
     "--all-topics", is_flag=True, help="Reset all topics for which the group has offsets."
 )
+@click.option(
+    "--type",
+    "--group-type",
+    "group_type",
+    type=click.Choice([str(GroupType.SHARE), str(GroupType.CONSUMER)]),
+    help="Type of a group that does not exist yet; a group of another type is refused.  "
+    "[default: its own, or share]",
+)
 @click.option("--to-earliest", is_flag=True, help="Start at the first record in the log.")
 @click.option("--to-latest", is_flag=True, help="Start at the end of the log.")
 @click.option(
     "--to-current",
     is_flag=True,
-    help="Keep the start offset; all records from this offset on are delivered again.",
+    help="Keep the offset; all records from this offset on are delivered again.",
 )
 @click.option(
     "--to-offset",
@@ -107,7 +116,7 @@ SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
     "--shift-by",
     type=int,
     metavar="COUNT",
-    help="Move the start offset forward by COUNT, or backward if COUNT is negative.",
+    help="Move the offset forward by COUNT, or backward if COUNT is negative.",
 )
 @click.option(
     "--from-file",
@@ -120,10 +129,11 @@ SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
 @cluster_options
 @json_option
 def command(*, group: str, access: Access, as_json: bool, **options: Any) -> None:
-    """Change the start offsets of a group.
+    """Change the offsets of a group.
 
-    The group must have no members; it does not need to exist.  An offset outside of the log of
-    a partition is replaced by the nearest offset in the log.
+    These are the start offsets of a share group, or the committed offsets of a consumer group.  The
+    group must have no members; it does not need to exist.  An offset outside of the log of a
+    partition is replaced by the nearest offset in the log.
     """
     scopes = [options[name] for name in ("topics", "all_topics", "from_file") if options[name]]
     if len(scopes) != 1:
@@ -133,20 +143,22 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
     if options["export"] and as_json:
         raise click.UsageError("give only one of --export and --json")
     scenario = _scenario(options)
+    group_type: str | None = options["group_type"]
     partitions = parse_partitions(options["topics"]) or None
     results: Plan = {}
 
     async def run(admin: AdminClient) -> Plan:
         try:
             plan = await admin.reset_group_offsets(
-                group, scenario, partitions=partitions, dry_run=True
+                group, scenario, partitions=partitions, group_type=group_type, dry_run=True
             )
         except KafkaError as error:
-            raise await explained(admin, group, error) from error
+            expected = SHARE_OR_CONSUMER if group_type is None else f"a {group_type} group"
+            raise await explained(admin, group, error, expected=expected) from error
         refuse_errors(plan)
         if not options["execute"]:
             return plan
-        await _carry_out(admin, group, new_offsets(plan), results)
+        await _carry_out(admin, group, new_offsets(plan), results, group_type)
         return results
 
     def show(plan: Plan) -> None:
@@ -172,7 +184,11 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
 
 
 async def _carry_out(
-    admin: AdminClient, group: str, offsets: Mapping[TopicPartition, int], results: Plan
+    admin: AdminClient,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    results: Plan,
+    group_type: str | None,
 ) -> None:
     """Set the offsets of a plan that was checked, so that a plan with errors changes nothing.
 
@@ -184,7 +200,7 @@ async def _carry_out(
     ):
         for start in range(0, len(offsets), STEP_PARTITIONS):
             step = dict(islice(offsets.items(), start, start + STEP_PARTITIONS))
-            results |= await admin.reset_group_offsets(group, FromPlan(step))
+            results |= await admin.reset_group_offsets(group, FromPlan(step), group_type=group_type)
 
 
 def _scenario(options: Mapping[str, Any]) -> Scenario:

@@ -77,6 +77,7 @@ class ConsumePlan:
     """The address of the cluster, for messages."""
     interval_ms: int
     detailed: bool
+    date_format: str
     client_options: Mapping[str, Any] = field(repr=False)
     """The options of each ShareConsumer. They may contain passwords, so repr hides them."""
 
@@ -263,6 +264,9 @@ class _Progress:
         flow = consumed.flow
         records, size = self._before
         recent = Flow(flow.records - records, flow.bytes - size)
-        line = consuming_line(flow, recent, self._before_ms, consumed.last_ms, self._index)
+        line = consuming_line(
+            *(flow, recent, self._before_ms, consumed.last_ms, self._index),
+            date_format=self._plan.date_format,
+        )
         click.echo(line)
         self._before, self._before_ms = (flow.records, flow.bytes), consumed.last_ms

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
+
+from sharegroup.cli.measuring.date_format import DATE_FORMAT_DEFAULT, clock
 
 MIB = 1024 * 1024
 CONSUMER_HEADER = (
@@ -104,30 +105,41 @@ def producing_line(flow: Flow, elapsed_ms: int) -> str:
     )
 
 
-def consumed_columns(flow: Flow, start_ms: int, end_ms: int) -> str:
+def consumed_columns(
+    flow: Flow, start_ms: int, end_ms: int, date_format: str = DATE_FORMAT_DEFAULT
+) -> str:
     """Return Kafka's columns for a consumer or a group."""
     seconds = _seconds(end_ms - start_ms)
     return (
-        f"{clock(start_ms)}, {clock(end_ms)}, {flow.bytes / MIB:.4f}, "
+        f"{clock(start_ms, date_format)}, {clock(end_ms, date_format)}, {flow.bytes / MIB:.4f}, "
         f"{flow.bytes / MIB / seconds:.4f}, {flow.records / seconds:.4f}, {flow.records}, "
         f"{end_ms - start_ms}"
     )
 
 
-def consumed_line(flow: Flow, start_ms: int, end_ms: int) -> str:
+def consumed_line(
+    flow: Flow, start_ms: int, end_ms: int, date_format: str = DATE_FORMAT_DEFAULT
+) -> str:
     """Return the last line of a consumer's run, with the columns of `CONSUMER_HEADER`."""
     latencies = flow.latencies
     return (
-        f"{consumed_columns(flow, start_ms, end_ms)}, {flow.redelivered}, "
+        f"{consumed_columns(flow, start_ms, end_ms, date_format)}, {flow.redelivered}, "
         f"{latencies.percentile(0.5)}, {latencies.percentile(0.99)}"
     )
 
 
-def consuming_line(total: Flow, recent: Flow, start_ms: int, end_ms: int, index: int) -> str:
+def consuming_line(
+    total: Flow,
+    recent: Flow,
+    start_ms: int,
+    end_ms: int,
+    index: int,
+    date_format: str = DATE_FORMAT_DEFAULT,
+) -> str:
     """Return a consumer's line about one reporting interval."""
     seconds = _seconds(end_ms - start_ms)
     return (
-        f"{clock(start_ms)}, {clock(end_ms)}, {total.bytes / MIB:.4f}, "
+        f"{clock(start_ms, date_format)}, {clock(end_ms, date_format)}, {total.bytes / MIB:.4f}, "
         f"{recent.bytes / MIB / seconds:.4f}, {recent.records / seconds:.4f}, {total.records}, "
         f"{end_ms - start_ms} for share consumer {index}"
     )
@@ -162,12 +174,6 @@ def metric_lines(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
     }
     width = max(map(len, values_by_name), default=0)
     return [f"{name:{width}} : {value:.3f}" for name, value in sorted(values_by_name.items())]
-
-
-def clock(wall_ms: int) -> str:
-    """Format a time as Kafka's tools do: local time, with milliseconds after a colon."""
-    local = datetime.fromtimestamp(wall_ms // 1000, tz=UTC).astimezone()
-    return f"{local:%Y-%m-%d %H:%M:%S}:{wall_ms % 1000:03d}"
 
 
 def _seconds(elapsed_ms: int) -> float:

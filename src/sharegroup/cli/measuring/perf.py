@@ -37,6 +37,11 @@ from sharegroup.cli.measuring.consuming import (
     consume,
     consume_in_processes,
 )
+from sharegroup.cli.measuring.date_format import (
+    DATE_FORMAT_DEFAULT,
+    DateFormatError,
+    check_date_format,
+)
 from sharegroup.cli.measuring.figures import (
     CONSUMER_HEADER,
     Flow,
@@ -226,6 +231,13 @@ def _values(options: dict[str, Any]) -> ValueOf:
         raise click.UsageError(str(error)) from error
 
 
+def _date_format(_: click.Context, __: click.Parameter, pattern: str) -> str:
+    try:
+        return check_date_format(pattern)
+    except DateFormatError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @command.command("consume")
 @naming_one("topic")
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True)
@@ -243,6 +255,20 @@ def _values(options: dict[str, Any]) -> ValueOf:
     "--show-detailed-stats", "detailed", is_flag=True, help="Print a line in each interval."
 )
 @click.option("--show-consumer-stats", is_flag=True, help="Print a line for each consumer.")
+@click.option(
+    "--date-format",
+    default=DATE_FORMAT_DEFAULT,
+    show_default=True,
+    metavar="PATTERN",
+    callback=_date_format,
+    help="Format of times: letters yMdHmsSZ, as in Java's SimpleDateFormat.",
+)
+@click.option(
+    "--socket-buffer-size",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="Size of the system's buffer for receiving.  [default: the system's]",
+)
 @click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
 @interval_option
 @metrics_option
@@ -294,14 +320,20 @@ def _consume_plan(access: Access, options: dict[str, Any]) -> ConsumePlan:
         idle_ms=access.timeout_ms,
         interval_ms=options["interval_ms"],
         detailed=options["detailed"] and not options["as_json"],
+        date_format=options["date_format"],
         client_options={
             "client_id": "perf-share-consumer-client",
             "fetch_max_bytes": options["fetch_size"],
+            **_socket_buffer(options["socket_buffer_size"]),
             **access.client_options(ShareConsumerConfig),
             "group_id": group_of(access, options["group"], GROUP_DEFAULT),
             **start_options(from_beginning=options["from_beginning"]),
         },
     )
+
+
+def _socket_buffer(size: int | None) -> dict[str, int]:
+    return {} if size is None else {"receive_buffer_bytes": size}
 
 
 async def _told_start(stop: Stop, access: Access, plan: ConsumePlan, from_beginning: bool) -> int:
@@ -336,12 +368,12 @@ def _print_consumed(
     else:
         for index, result in enumerate(consumed, 1):
             if options["show_consumer_stats"]:
-                columns = consumed_columns(result.flow, start_ms, end_ms)
+                columns = consumed_columns(result.flow, start_ms, end_ms, options["date_format"])
                 click.echo(
                     f"Share consumer {index} having client id {result.client_id} consumption "
                     f"metrics- {columns}"
                 )
-        click.echo(consumed_line(flow, start_ms, end_ms))
+        click.echo(consumed_line(flow, start_ms, end_ms, options["date_format"]))
     if options["print_metrics"]:
         for result in consumed:
             click.echo("\n".join(metric_lines(result.metrics)), err=options["as_json"])

@@ -1,4 +1,6 @@
-"""``sharegroup consume``: a member of a share group that writes its records to a pipe.
+"""``sharegroup consume``: a member of a group that writes its records to a pipe.
+
+In a share group, the default (`consume_as_member` has the other type):
 
     poll --> write --> flushed --> accept (or release, or reject) --> with the next fetch
 
@@ -12,8 +14,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
 
 import click
 
@@ -35,6 +37,7 @@ from sharegroup.cli.common.running import (
     until_stopped,
 )
 from sharegroup.cli.groups.group_start import from_beginning_option, start_options, tell_start
+from sharegroup.cli.records.consume_as_member import consume_as_member, refuse_acknowledgements
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import Row, RowWriter
 from sharegroup.cli.records.kafka_console_options import (
@@ -43,18 +46,21 @@ from sharegroup.cli.records.kafka_console_options import (
 )
 from sharegroup.cli.records.record_formats import record_format_options
 from sharegroup.cli.records.standard_streams import write_all
+from sharegroup.cli.records.written_records import format_records
 from sharegroup.client.records import AcknowledgementResult, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import Record, UnreadableDelivery
 from sharegroup.client.share.consumer.share_consumer import ShareConsumer
 from sharegroup.errors import InvalidRecordState, KafkaError, UnsupportedVersion
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import AcknowledgeType, GroupType
 
 GROUP_DEFAULT = "console-share-consumer"
 POLL_SECONDS = 0.2
 """The length of one poll, and so the longest time until a signal is noticed."""
 POLL_RECORDS_MAX = 500
+SHUTDOWN_COMPLETE = "shutdown_complete"
+Work = Callable[[Stop, Access, RowWriter, dict[str, Any]], Coroutine[Any, Any, int]]
 SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
 
 
@@ -71,6 +77,13 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
     type=click.IntRange(0),
     help="Stop if no record arrives within this number of milliseconds.",
 )
+@click.option(
+    "--group-type",
+    type=click.Choice([str(GroupType.SHARE), str(GroupType.CONSUMER)]),
+    default=str(GroupType.SHARE),
+    show_default=True,
+    help="Type of the group. A consumer group reads each partition in order, and commits offsets.",
+)
 @click.option("--accept", is_flag=True, help="Accept each record.  [default]")
 @click.option("--release", is_flag=True, help="Release each record; it is delivered again.")
 @click.option("--reject", is_flag=True, help="Reject each record; it is not delivered again.")
@@ -81,20 +94,39 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
     help="Reject a record that cannot be written in this format, and offsets that cannot be read; "
     "continue.",
 )
+@click.option(
+    "--skip-message-on-error",
+    is_flag=True,
+    help="With --group-type consumer: skip a record that cannot be written in this format, and "
+    "offsets that cannot be read; continue.",
+)
+@click.option(
+    "--enable-systest-events",
+    is_flag=True,
+    help="Write the line shutdown_complete at the end, as Kafka's tools do for its system tests.",
+)
 @consumer_property_option
 @kafka_consumer_options
 @cluster_options
 def command(
     *, access: Access, write: RowWriter, command_properties: tuple[str, ...], **options: Any
 ) -> int:
-    """Consume records of TOPIC... as a member of a share group, and write them.
+    """Consume records of TOPIC... as a member of a group, and write them.
 
-    A record is accepted after it was written; if the pipe breaks, the records of the last write
-    are released, also those that the reader has got.  A new group starts at the end of a topic;
-    --from-beginning sets its setting share.auto.offset.reset to earliest:
+    In a share group a record is accepted after it was written; if the pipe breaks, the records of
+    the last write are released, also those that the reader has got.  A new group starts at the end
+    of a topic; --from-beginning sets its setting share.auto.offset.reset to earliest:
 
     \b
         sharegroup consume orders --group audit --from-beginning --format '%p:%o %k %v{json}\\n'
+
+    With --group-type consumer the verb is a member of an ordinary consumer group: offsets are
+    committed after the records before them were written, and a new group starts where
+    auto.offset.reset says, or with --from-beginning at the first record.  group.protocol=consumer
+    in --command-property chooses the protocol of KIP-848:
+
+    \b
+        sharegroup consume orders --group-type consumer --group billing --from-beginning
 
     Keys and headers are escaped if standard output is a terminal; values are not: use --json, or
     %v{string} in a --format, for values that may contain terminal control characters.
@@ -107,24 +139,63 @@ def command(
     Offsets that cannot be read are reported on standard error, and released at the end; with
     --reject-on-error they are rejected.
 
-    Exit code 0: all written records are settled, also after Ctrl-C or SIGTERM. 1: some are not, or
-    some offsets cannot be read.
+    Exit code 0: all written records are settled or committed, also after Ctrl-C or SIGTERM. 1: some
+    are not, or some offsets cannot be read.
     """
-    outcome = _outcome(options)
+    work, sayings = _member(options)
     access = with_properties(access, command_properties)
     with telling_errors(access):
         try:
-            return run(lambda stop: _consume(stop, access, write, outcome, options))
+            code = run(lambda stop: work(stop, access, write, options))
         except RecordFormatError as error:
-            raise click.ClickException(
-                f"{error}; it and the records after it are released (with --reject-on-error it is "
-                "rejected, and the others are written)"
-            ) from error
+            raise click.ClickException(f"{error}; {sayings.unwritable}") from error
         except BrokenPipeError as error:
             raise click.ClickException(
-                "the reader of the output has closed it; the records of the last write are "
-                "released, also those that it has read, and are delivered again"
+                f"the reader of the output has closed it; {sayings.unread}"
             ) from error
+    if options["enable_systest_events"]:
+        click.echo(SHUTDOWN_COMPLETE)
+    return code
+
+
+class Sayings(NamedTuple):
+    """What becomes of records, by the type of the group."""
+
+    unwritable: str
+    """After the error of a record that cannot be written."""
+    unread: str
+    """After the reader of the output has closed it."""
+
+
+SHARE_SAYINGS = Sayings(
+    "it and the records after it are released (with --reject-on-error it is rejected, and the "
+    "others are written)",
+    "the records of the last write are released, also those that it has read, and are delivered "
+    "again",
+)
+CONSUMER_SAYINGS = Sayings(
+    "the offset of the group stays in front of it (with --skip-message-on-error it is skipped, and "
+    "the others are written)",
+    "the offsets of the last write are not committed, so its records are read again, also those "
+    "that the reader has read",
+)
+
+
+def _member(options: dict[str, Any]) -> tuple[Work, Sayings]:
+    """Return the work of a member of this type of group; UsageError for options of the other."""
+    if options["group_type"] == GroupType.CONSUMER:
+        refuse_acknowledgements(options)
+        return consume_as_member, CONSUMER_SAYINGS
+    if options["skip_message_on_error"]:
+        raise click.UsageError(
+            "--skip-message-on-error is for --group-type consumer; use --reject-on-error"
+        )
+    outcome = _outcome(options)
+
+    async def work(stop: Stop, access: Access, write: RowWriter, options: dict[str, Any]) -> int:
+        return await _consume(stop, access, write, outcome, options)
+
+    return work, SHARE_SAYINGS
 
 
 def _outcome(options: dict[str, Any]) -> AcknowledgeType:
@@ -290,35 +361,26 @@ class RecordPrinter:
 
     async def _print(self, records: Sequence[Record]) -> None:
         wall_ms, monotonic = time.time_ns() // 1_000_000, time.monotonic()
-        content: list[bytes] = []
-        written: list[Record] = []
-        unwritable: list[Record] = []
-        failure: RecordFormatError | None = None
-        for number, record in enumerate(records, self.count + 1):
+
+        def row_of(number: int, record: Record) -> Row:
             left_ms = int((record.deadline - monotonic) * 1000)
-            try:
-                content.append(self._write(_row(record, wall_ms + left_ms, left_ms, number)))
-            except RecordFormatError as error:
-                text = f"topic {record.topic!r} partition {record.partition} "
-                failure = RecordFormatError(f"{text}offset {record.offset}: {error}")
-                if not self._reject_on_error:
-                    # This record and those after it stay unsettled, so closing the consumer
-                    # releases them.
-                    break
-                self._complain(f"rejected: {failure}")
-                unwritable.append(record)
-            else:
-                written.append(record)
+            return _row(record, wall_ms + left_ms, left_ms, self.count + number + 1)
+
+        # Without `reject_on_error`, the record that cannot be written and those after it stay
+        # unsettled, so closing the consumer releases them.
+        formatted = format_records(records, row_of, self._write, continues=self._reject_on_error)
+        for _, error in formatted.unwritable:
+            self._complain(f"rejected: {error}")
         # Before anything is settled: records whose output fails have to be delivered again.
-        await write_all(self._fd, b"".join(content))
-        for record in written:
+        await write_all(self._fd, formatted.content)
+        for record in formatted.written:
             record.settle(self._acknowledge_type)
-        for record in unwritable:
+        for record, _ in formatted.unwritable:
             record.reject()
-        self.count += len(written) + len(unwritable)
-        self.rejected += len(unwritable)
-        if failure is not None and not self._reject_on_error:
-            raise failure
+        self.count += len(formatted.written) + len(formatted.unwritable)
+        self.rejected += len(formatted.unwritable)
+        if formatted.failure is not None:
+            raise formatted.failure
 
     def _acknowledged(self, result: AcknowledgementResult) -> None:
         # A failed renewal needs no report: the acknowledgement after it fails as well.
@@ -340,4 +402,6 @@ def _row(record: Record, deadline_ms: int, left_ms: int, number: int) -> Row:
         deadline_ms,
         left_ms,
         number,
+        record.leader_epoch,
+        record.has_append_time,
     )

@@ -35,16 +35,14 @@ PLAIN_DESERIALIZERS = (
 """Deserializers whose values are printed as their bytes, as this command does anyway."""
 
 ANSWERS = {
-    "--enable-systest-events": "--json",
     "--include": "the names of the topics, one after the other",
     "--whitelist": "the names of the topics, one after the other",
-    "--isolation-level": "sharegroup configs alter --group GROUP --set share.isolation.level=LEVEL",
+    "--isolation-level": "sharegroup configs alter --group GROUP --set share.isolation.level=LEVEL "
+    "(with --group-type consumer: --command-property isolation.level=LEVEL)",
     "--offset": "sharegroup tail TOPIC --partition N --offsets FIRST:, which needs no group",
     "--partition": "sharegroup tail TOPIC --partition N, which needs no group",
-    "--skip-message-on-error": "--reject-on-error",
 }
 """What to use in place of options without a counterpart."""
-FLAGS = ("--enable-systest-events", "--skip-message-on-error")
 
 
 def kafka_consumer_options(verb: Verb) -> Verb:
@@ -96,9 +94,7 @@ def kafka_formatter_options(verb: Verb) -> Verb:
             "--value-deserializer", hidden=True, expose_value=False, callback=_check_deserializer
         ),
         *(
-            click.option(
-                name, hidden=True, expose_value=False, is_flag=name in FLAGS, callback=_answer
-            )
+            click.option(name, hidden=True, expose_value=False, callback=_answer)
             for name in ANSWERS
         ),
     ):
@@ -125,7 +121,7 @@ def _check_deserializer(_: click.Context, option: click.Parameter, name: str | N
 
 def _answer(_: click.Context, option: click.Parameter, given: object) -> None:
     name = option.opts[0]
-    if given not in (None, False):
+    if given is not None:
         raise click.UsageError(f"{name} is not an option of this command; use {ANSWERS[name]}")
 
 

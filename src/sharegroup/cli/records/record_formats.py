@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -20,6 +21,13 @@ from sharegroup.cli.records.formats.writing import (
 from sharegroup.wire.batches.header_names import name_bytes
 
 NULL_DEFAULT = "null"
+
+
+def _log_writer(*, properties: tuple[str, ...], **others: Any) -> RowWriter:
+    for name in kept_pairs(properties, "--formatter-property"):
+        if name in OF_BATCHES:
+            raise click.UsageError(f"formatter property {name}: use {OF_BATCHES[name]}")
+    return _writer(properties=properties, **others)
 
 
 def _writer(
@@ -42,9 +50,7 @@ def _writer(
         raise click.UsageError(str(error)) from error
 
 
-record_format_options = gathered(
-    "write",
-    _writer,
+_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Write each record as one line of JSON."),
     click.option(
         "--format", "form", metavar="FORMAT", help="Format of the output, with the verbs above."
@@ -61,20 +67,26 @@ record_format_options = gathered(
         help="Property of Kafka's formatter: print.key, key.separator, ...",
     ),
 )
+record_format_options = gathered("write", _writer, *_OPTIONS)
 """Adds the options to a verb, which is called with ``write``, a `RowWriter`."""
+log_format_options = gathered("write", _log_writer, *_OPTIONS)
+"""The same for a verb that reads a log, and whose rows have no facts of batches."""
 
 
 # Kafka's formatter: records as Kafka's console consumers print them, by its properties.
 #
-#     Partition:0 <tab> Offset:5 <tab> Delivery:1 <tab> h1:v1,h2:v2 <tab> key <tab> value
+#     CreateTime:17 <tab> Partition:0 <tab> Offset:5 <tab> Delivery:1 <tab> Epoch:0
+#         <tab> h1:v1,h2:v2 <tab> key <tab> value
 #
 # A part is printed if its property is true. By default, only the value is printed.
 
 
 SWITCHES = (
+    "print.timestamp",
     "print.partition",
     "print.offset",
     "print.delivery",
+    "print.epoch",
     "print.headers",
     "print.key",
     "print.value",
@@ -85,9 +97,15 @@ TEXTS = {
     "headers.separator": ",",
     "null.literal": "null",
 }
-ELSEWHERE = {
+NOT_PRESENT = b"NOT_PRESENT"
+"""What Kafka prints for the delivery count of a consumer group, and for an unknown epoch."""
+NO_TIMESTAMP = b"NO_TIMESTAMP"
+OF_BATCHES = {
     "print.timestamp": "--format '%d ...'",
-    "print.epoch": "nothing: a share group's deliveries have no leader epoch",
+    "print.epoch": "sharegroup consume, or for the epochs of a log: sharegroup logs",
+}
+"""Kafka's properties that need facts of the record's batch, and what to use without them."""
+ELSEWHERE = {
     "key.deserializer": "--format '%k{hex} ...'",
     "value.deserializer": "--format '%v{hex} ...'",
     "headers.deserializer": "--format '%h{%k=%v{hex} } ...'",
@@ -123,12 +141,17 @@ def kafka_writer(properties: Mapping[str, str]) -> RowWriter:
 
 def _parts(row: Row, wanted: frozenset[str], texts: Mapping[str, bytes]) -> list[bytes]:
     null, parts = texts["null.literal"], []
+    if "print.timestamp" in wanted:
+        kind = b"LogAppendTime" if row.has_append_time else b"CreateTime"
+        parts.append(NO_TIMESTAMP if row.timestamp_ms < 0 else b"%s:%d" % (kind, row.timestamp_ms))
     if "print.partition" in wanted:
         parts.append(b"Partition:%d" % row.partition)
     if "print.offset" in wanted:
         parts.append(b"Offset:%d" % row.offset)
     if "print.delivery" in wanted:
-        parts.append(b"Delivery:%d" % row.delivery_count)
+        parts.append(b"Delivery:%s" % _number_or_not(row.delivery_count or None))
+    if "print.epoch" in wanted:
+        parts.append(b"Epoch:%s" % _number_or_not(row.leader_epoch))
     if "print.headers" in wanted:
         headers = [
             name_bytes(name) + b":" + (null if content is None else content)
@@ -140,3 +163,7 @@ def _parts(row: Row, wanted: frozenset[str], texts: Mapping[str, bytes]) -> list
     if "print.value" in wanted:
         parts.append(null if row.value is None else row.value)
     return parts
+
+
+def _number_or_not(number: int | None) -> bytes:
+    return NOT_PRESENT if number is None else b"%d" % number

@@ -35,7 +35,7 @@ from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import Row, RowWriter, json_line
 from sharegroup.cli.records.log_rows import coordinator_document, log_row
-from sharegroup.cli.records.record_formats import record_format_options
+from sharegroup.cli.records.record_formats import log_format_options
 from sharegroup.cli.records.standard_streams import write_all
 from sharegroup.client.fetch.offsets import offsets_of
 from sharegroup.client.fetch.record_reading import (
@@ -134,7 +134,7 @@ range_options = gathered(
     type=click.Choice([STATE]),
     help="Decode the records of the broker's own topics (`__consumer_offsets`, ...), as JSON.",
 )
-@record_format_options
+@log_format_options
 @cluster_options
 def command(
     *,

@@ -16,6 +16,8 @@ from sharegroup.cli.common.cluster_access import (
     ask,
     cluster_options,
     json_option,
+    list_group_names,
+    list_topic_names,
     listing_options,
     pairs,
     refuse_errors,
@@ -28,7 +30,13 @@ from sharegroup.cli.common.properties import read_properties
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
-from sharegroup.protocol_enums import ConfigOperation, ResourceType
+from sharegroup.errors import (
+    GroupIdNotFound,
+    KafkaError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from sharegroup.protocol_enums import ConfigOperation, ConfigSource, ResourceType
 
 ALL_BROKERS = "default"
 SPARE = ("source",)
@@ -42,6 +50,9 @@ ENTITY_TYPES = {
     "client-metrics": ResourceType.CLIENT_METRICS,
     "broker-loggers": ResourceType.BROKER_LOGGER,
 }
+ONE_RESOURCE = "give one of --topic, --group, --broker and --entity-type with --entity-name"
+STEP_RESOURCES = 500
+"""Number of resources that one request asks for."""
 OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 """The commas that separate settings, as in ``a=1,b=[2,3]``; not those inside brackets."""
 
@@ -55,8 +66,9 @@ def _resource(
     entity_type: str | None,
     entity_name: str | None,
     entity_default: bool,
-) -> ConfigResource:
-    candidates = [
+) -> ConfigResource | ResourceType:
+    """Return the named resource, or the type of which none is named."""
+    candidates: list[tuple[ResourceType, str | None]] = [
         (ResourceType.TOPIC, topic),
         (ResourceType.GROUP, group),
         (ResourceType.BROKER, broker),
@@ -68,9 +80,11 @@ def _resource(
         )
     elif entity_name or entity_default:
         raise click.UsageError("--entity-name and --entity-default need --entity-type")
+    if entity_type and not any(candidate[1] for candidate in candidates):
+        return ENTITY_TYPES[entity_type]
     resources = [(kind, name) for kind, name in candidates if name is not None]
     if len(resources) != 1:
-        raise click.UsageError("give one of --topic, --group, --broker and --entity-type")
+        raise click.UsageError(ONE_RESOURCE)
     ((kind, name),) = resources
     if kind is not ResourceType.BROKER:
         return ConfigResource(kind, name)
@@ -85,7 +99,7 @@ resource_options = gathered(
     "resource",
     _resource,
     click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="Topic."),
-    click.option("--group", metavar="GROUP", shell_complete=complete_groups, help="Share group."),
+    click.option("--group", metavar="GROUP", shell_complete=complete_groups, help="Group."),
     click.option(
         "--broker", metavar="ID", help=f"Broker; {ALL_BROKERS!r}: defaults of all brokers."
     ),
@@ -125,24 +139,76 @@ command.add_command(alter_quotas)
 @cluster_options
 @listing_options
 @leaves_out(SPARE)
-def describe(*, resource: ConfigResource, everything: bool, access: Access, form: Form) -> None:
-    """Show settings and the source of each value."""
+def describe(
+    *, resource: ConfigResource | ResourceType, everything: bool, access: Access, form: Form
+) -> None:
+    """Show settings and the source of each value.
+
+    --entity-type without a name shows the settings of all groups, topics, brokers or
+    client-metrics.
+    """
+
+    # What all groups have from the broker is not repeated for each.
+    is_of_groups = resource is ResourceType.GROUP
+
+    def is_shown(entry: ConfigEntry) -> bool:
+        return entry.source is ConfigSource.GROUP if is_of_groups else not entry.is_default
 
     async def entries(admin: AdminClient) -> Listing:
-        results = await admin.describe_configs([resource])
+        if isinstance(resource, ConfigResource):
+            results = await admin.describe_configs([resource])
+        else:
+            results = await _configs_of_all(admin, resource)
         refuse_errors(results)
-        entries_by_name = results[resource]
-        assert isinstance(entries_by_name, dict)
         rows = [
-            _row(entry)
+            _row(entry) if resource == described else {"entity": described.name, **_row(entry)}
+            for described, entries_by_name in results.items()
+            if isinstance(entries_by_name, dict)
             for _, entry in sorted(entries_by_name.items())
-            if everything or not entry.is_default
+            if everything or is_shown(entry)
         ]
-        columns = ("name", "value", "source")
+        columns: tuple[str, ...] = ("name", "value", "source")
+        if not isinstance(resource, ConfigResource):
+            columns = ("entity", *columns)
         nothing = "No settings have been changed; --all shows the defaults."
         return Listing(rows, columns, nothing, spare=SPARE)
 
     show(access, form, entries)
+
+
+async def _configs_of_all(
+    admin: AdminClient, kind: ResourceType
+) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+    """Return the configs of all resources of a type, asked for in steps."""
+    names = sorted(await _names_of_all(admin, kind))
+    results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
+    for start in range(0, len(names), STEP_RESOURCES):
+        step = names[start : start + STEP_RESOURCES]
+        results |= await admin.describe_configs([ConfigResource(kind, name) for name in step])
+    # One that is unknown by now was deleted since it was listed.
+    gone = (UnknownTopicOrPartition, GroupIdNotFound)
+    return {
+        resource: configs for resource, configs in results.items() if not isinstance(configs, gone)
+    }
+
+
+async def _names_of_all(admin: AdminClient, kind: ResourceType) -> set[str]:
+    """Return the names of all resources of a type, of groups also those that do not exist."""
+    match kind:
+        case ResourceType.TOPIC:
+            return set(await list_topic_names(admin))
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            cluster = await admin.describe_cluster()
+            return {str(node.node_id) for node in cluster.nodes}
+        case ResourceType.GROUP:
+            existing = set(await list_group_names(admin))
+        case _:
+            existing = set()
+    try:
+        configured = await admin.list_config_resources([kind])
+    except UnsupportedVersion:  # Before Kafka 4.1: groups with settings alone cannot be listed.
+        return existing
+    return existing | {resource.name for resource in configured}
 
 
 class SettingChanges(NamedTuple):
@@ -217,9 +283,15 @@ change_options = gathered(
 @cluster_options
 @json_option
 def alter(
-    *, resource: ConfigResource, changes: SettingChanges, access: Access, as_json: bool
+    *,
+    resource: ConfigResource | ResourceType,
+    changes: SettingChanges,
+    access: Access,
+    as_json: bool,
 ) -> None:
     """Change settings; if one change is invalid, none is made."""
+    if not isinstance(resource, ConfigResource):
+        raise click.UsageError(ONE_RESOURCE)
     values, deleted = changes
     altered = [AlterConfig(key, value) for key, value in values.items()]
     altered += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import time
@@ -12,10 +13,11 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.common.cluster_access import json_option
+from sharegroup.cli.common.cluster_access import Form, json_option, listing_options
 from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.output import Listing, Row, complain, print_listing, printable
 from sharegroup.cli.common.tables import leaves_out
+from sharegroup.cli.common.watch import view_of, watch
 from sharegroup.cli.worker.worker_app import load
 from sharegroup.json_documents import get_document, typed_fields
 from sharegroup.suggestions import did_you_mean
@@ -33,7 +35,6 @@ COUNTS = ("running", "waiting", "held")
 def which_workers(verb: Verb) -> Verb:
     """Add the argument APP and the option ``--pid-file``, which name workers, to a verb."""
     for option in (
-        json_option,
         click.option(
             "--pid-file",
             type=click.Path(dir_okay=False, path_type=Path),
@@ -61,6 +62,7 @@ def waiting_option(seconds: float) -> Callable[[Verb], Verb]:
 @click.command("quiet")
 @which_workers
 @waiting_option(10)
+@json_option
 def quiet(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
     """Tell workers to acquire no more records and to finish their records.
 
@@ -73,6 +75,7 @@ def quiet(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json:
 @click.command("resume")
 @which_workers
 @waiting_option(10)
+@json_option
 def resume(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
     """Tell quiet workers to acquire records again."""
     _signal(name, pid_file, RESUME, ("running",), timeout_s, as_json=as_json)
@@ -81,6 +84,7 @@ def resume(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json
 @click.command("stop")
 @which_workers
 @waiting_option(60)
+@json_option
 def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
     """Tell workers to stop; records that are not finished within the grace time are released."""
     _signal(name, pid_file, signal.SIGTERM, (GONE,), timeout_s, as_json=as_json)
@@ -88,19 +92,31 @@ def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: 
 
 @click.command("status")
 @which_workers
+@listing_options
 @leaves_out(SPARE)
-def status(*, name: str | None, pid_file: Path | None, as_json: bool) -> None:
+def status(*, name: str | None, pid_file: Path | None, form: Form) -> None:
     """Show the state of workers; without APP, of all workers of this user on this machine.
 
     Records in flight are only known of workers with --health-port.
     """
+    every_s = form.watch_s
+    if every_s is not None:
+        view = view_of(every_s, as_json=form.as_json)
+        asyncio.run(watch(view, lambda: _states(name, pid_file), every_s))
+    listing = asyncio.run(_states(name, pid_file))
+    print_listing(listing, as_json=form.as_json)
+    if not form.as_json:
+        _tell_unknown(listing.rows)
+
+
+async def _states(name: str | None, pid_file: Path | None) -> Listing:
+    """Return a row for each worker; their health ports are asked together."""
     everything = name is None and pid_file is None
-    rows = [_row(worker) for worker in (workers() if everything else _found(name, pid_file))]
+    found = workers() if everything else _found(name, pid_file)
+    rows = await asyncio.gather(*(asyncio.to_thread(_row, worker) for worker in found))
     columns = ("app", "pid", "phase", "since", "groups", "running", "waiting", "held", "health")
     nothing = "There are no workers." if name is None else _no_workers(name)
-    print_listing(Listing(rows, columns, nothing, spare=SPARE), as_json=as_json)
-    if not as_json:
-        _tell_unknown(rows)
+    return Listing(rows, columns, nothing, spare=SPARE)
 
 
 def _no_workers(name: str) -> str:

@@ -21,6 +21,7 @@ from sharegroup.client.admin import (
     configs,
     consumer_groups,
     groups,
+    groups_of_any_type,
     offset_resets,
     quotas,
     topics,
@@ -122,6 +123,9 @@ class AdminClient:
     delete_groups = method(groups.delete_groups)
     describe_consumer_groups = method(consumer_groups.describe_consumer_groups)
     describe_groups = method(consumer_groups.describe_groups)
+    describe_share_and_consumer_groups = method(
+        groups_of_any_type.describe_share_and_consumer_groups
+    )
     list_consumer_group_offsets = method(consumer_groups.list_consumer_group_offsets)
     alter_consumer_group_offsets = method(consumer_groups.alter_consumer_group_offsets)
     delete_consumer_group_offsets = method(consumer_groups.delete_consumer_group_offsets)

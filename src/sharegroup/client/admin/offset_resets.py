@@ -1,17 +1,18 @@
-"""Moves the start offsets of a share group to the target of one of the scenarios below.
+"""Moves the offsets of a share group or consumer group to the target of one of these scenarios.
 
     plan = await admin.reset_group_offsets("billing", ToEarliest(), dry_run=True)
     ...look at it, keep it...
     await admin.reset_group_offsets("billing", FromPlan(new_offsets(plan)))
 
-A group has one start offset in each partition.  Records before it count as processed; records
-from it on are delivered, also those that were accepted before.  Every target is limited to the
-range from the log start offset to the log end offset.  The group must have no members; it need
-not exist yet.
+A share group has one start offset in each partition.  Records before it count as processed;
+records from it on are delivered, also those that were accepted before.  A consumer group has one
+committed offset, at which its next member begins.  Every target is limited to the range from the
+log start offset to the log end offset.  The group must have no members; it need not exist yet.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,14 @@ from typing import NamedTuple, assert_never
 
 from sharegroup.client.admin import groups as admin_groups, topics as admin_topics
 from sharegroup.client.admin.calls import call
-from sharegroup.client.admin.types import TopicDescription
+from sharegroup.client.admin.groups_of_any_type import (
+    GroupDescription,
+    alter_group_offsets,
+    describe_share_and_consumer_groups,
+    list_group_offsets,
+    member_names,
+)
+from sharegroup.client.admin.types import GroupState, ShareGroupDescription, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, list_offsets
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
@@ -32,6 +40,7 @@ from sharegroup.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from sharegroup.protocol_enums import GroupType
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +106,13 @@ Scenario = (
 
 
 class OffsetChange(NamedTuple):
-    """The old and new start offset of one partition; ``old_offset`` is None if not started."""
+    """The old and new offset of one partition; ``old_offset`` is None if the group has none."""
 
     old_offset: int | None
     new_offset: int
 
+
+REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
 
 Plan = dict[TopicPartition, OffsetChange | KafkaError]
 
@@ -124,21 +135,24 @@ async def reset_group_offsets(
     to: Scenario,
     *,
     partitions: Iterable[str | TopicPartition] | None = None,
+    group_type: GroupType | str | None = None,
     dry_run: bool = False,
     timeout: float | None = None,
 ) -> Plan:
-    """Move the start offsets of a share group without members to the target of a scenario.
+    """Move the offsets of a group without members to the target of a scenario.
 
-    The scenarios, such as `ToEarliest`, are in `offset_resets`.  ``partitions`` holds
-    partitions, or topics for all their partitions; None means all partitions that the group
-    has offsets for.  ``dry_run`` returns the same plan without changing anything.
+    The scenarios, such as `ToEarliest`, are in `offset_resets`.  They move the start offsets of a
+    share group, and the committed offsets of a consumer group.  ``group_type`` refuses a group of
+    another type, and is the type of a group that does not exist yet, which is otherwise a share
+    group: ``"share"``, ``"consumer"`` or ``"classic"``, which means the same here as
+    ``"consumer"``.  ``dry_run`` returns the same plan without changing anything.
 
     The plan has a change or an error for each partition.  Raises NonEmptyGroup if the group has
     members.  ``partitions`` holds partitions or topics; None means the partitions of a `FromPlan`,
     or else those that the group has offsets for.
     """
-    await _refuse_unless_empty(cluster, group_id)
-    current_offsets = await _current(cluster, group_id)
+    is_share = await _is_empty_share_group(cluster, group_id, group_type)
+    current_offsets = await list_group_offsets(cluster, group_id, is_share=is_share)
     if partitions is not None:
         chosen_partitions = await _partitions(cluster, partitions)
     else:
@@ -147,14 +161,14 @@ async def reset_group_offsets(
     offsets = new_offsets(plan)
     if dry_run or not offsets:
         return plan
-    results = await carry_out(cluster, group_id, offsets)
+    results = await _carry_out(cluster, group_id, offsets, is_share=is_share)
     return {where: results.get(where) or change for where, change in sorted(plan.items())}
 
 
-async def carry_out(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+async def _carry_out(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int], *, is_share: bool
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Set the start offsets of a group in existing partitions, and return errors by partition.
+    """Set the offsets of a group in existing partitions, and return errors by partition.
 
     The coordinator is asked again about partitions that it does not know.  In Kafka it learns of
     a new topic a moment after the leaders, which have just answered for the topic.
@@ -167,7 +181,7 @@ async def carry_out(
             for where, offset in offsets.items()
             if where not in results or isinstance(results[where], UnknownTopicOrPartition)
         }
-        results.update(await admin_groups.alter_share_group_offsets(cluster, group_id, remaining))
+        results.update(await alter_group_offsets(cluster, group_id, remaining, is_share=is_share))
         for error in results.values():
             if isinstance(error, UnknownTopicOrPartition):
                 raise error
@@ -181,42 +195,61 @@ async def carry_out(
     return results
 
 
-async def _refuse_unless_empty(cluster: Cluster, group_id: str) -> None:
-    """Raise an error if the group has members or is not a share group.
+async def _is_empty_share_group(
+    cluster: Cluster, group_id: str, group_type: GroupType | str | None
+) -> bool:
+    """Return whether the offsets of the group are those of a share group.
 
-    A broker refuses such a group too, but a dry run does not get that far.
+    Raises an error if the group has members, or a type that is not ``group_type`` or has no
+    offsets.  A broker refuses such a group too, but a dry run does not get that far.
     """
-    description = (await admin_groups.describe_share_groups(cluster, [group_id]))[group_id]
+    types = (GroupType.SHARE, GroupType.CONSUMER, GroupType.CLASSIC)
+    if group_type is not None and group_type not in types:
+        expected = ", ".join(types)
+        raise InvalidRequest(f"group_type {str(group_type)!r}: expected one of {expected}")
+    description = await _settled(cluster, group_id)
     if isinstance(description, GroupIdNotFound):
         for group in await admin_groups.list_groups(cluster):
-            if group.group_id == group_id:
+            if group.group_id == group_id and group.type not in types:
                 raise GroupIdNotFound(
-                    f"group {group_id!r} is a {group.type} group, not a share group"
+                    f"group {group_id!r} is a {group.type} group, not a share or consumer group"
                 )
-    elif isinstance(description, KafkaError):
+        return group_type in (None, GroupType.SHARE)
+    if isinstance(description, KafkaError):
         raise description
-    elif description.members:
-        names = ", ".join(
-            f"{member.client_id!r} ({member.member_id}) at {member.host}"
-            for member in description.members
-        )
+    is_share = isinstance(description, ShareGroupDescription)
+    if group_type is not None and is_share != (group_type == GroupType.SHARE):
+        found, expected = ("share", "consumer") if is_share else ("consumer", "share")
+        raise GroupIdNotFound(f"group {group_id!r} is a {found} group, not a {expected} group")
+    if description.members:
+        names = member_names(description)
         raise NonEmptyGroup(f"group {group_id!r} has members; stop them first: {names}")
+    return is_share
 
 
-StartOffset = int | None | KafkaError
-"""None if the group has not started; an error if the coordinator could not tell."""
+async def _settled(cluster: Cluster, group_id: str) -> GroupDescription | KafkaError:
+    """Describe the group; wait while it rebalances without members.
 
-
-async def _current(cluster: Cluster, group_id: str) -> dict[TopicPartition, StartOffset]:
-    """Return the group's start offsets by partition."""
-    listed = await admin_groups.list_share_group_offsets(cluster, {group_id: None})
-    offsets = listed[group_id]
-    if isinstance(offsets, KafkaError):
-        raise offsets
-    return {
-        where: offset if isinstance(offset, KafkaError) else offset.start_offset
-        for where, offset in offsets.items()
-    }
+    A classic group does so if its last member left before the first rebalance had ended
+    (group.initial.rebalance.delay.ms), and the coordinator refuses offsets until then.
+    """
+    backoff = cluster.backoff()
+    try:
+        async with asyncio.timeout(cluster.call_timeout_ms() / 1000):
+            while True:
+                described = await describe_share_and_consumer_groups(cluster, [group_id])
+                description = described[group_id]
+                if (
+                    isinstance(description, KafkaError)
+                    or description.members
+                    or description.state not in REBALANCING
+                ):
+                    return description
+                await asyncio.sleep(backoff.next_ms() / 1000)
+    except TimeoutError as error:
+        raise NonEmptyGroup(
+            f"group {group_id!r} has no members and is still rebalancing; expected the state Empty"
+        ) from error
 
 
 async def _partitions(
@@ -253,7 +286,7 @@ async def _partitions(
 async def _plan(
     cluster: Cluster,
     meant: Iterable[TopicPartition],
-    current_offsets: Mapping[TopicPartition, StartOffset],
+    current_offsets: Mapping[TopicPartition, int | KafkaError | None],
     to: Scenario,
 ) -> Plan:
     sorted_partitions = sorted(meant)

@@ -15,7 +15,7 @@ except ModuleNotFoundError as error:
         f"{error}: poll_arrow needs numpy and pyarrow, {pip_install('arrow')}"
     ) from error
 
-from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
+from sharegroup.client.fetch.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import Buffer

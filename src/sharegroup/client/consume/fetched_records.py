@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.consume.consumer_record import BatchOrigin, ConsumerRecord
+from sharegroup.client.fetch.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.fetch.record_content import LazyDeque, maker
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import UnreadableBatch

@@ -25,7 +25,6 @@ from typing import Any
 from kio.schema.fetch.v18.request import FetchRequest
 from kio.static.primitive import i8, i32, i32Timedelta
 
-from sharegroup.client.consume.aborted_transactions import AbortedTransaction
 from sharegroup.client.consume.fetch_session import (
     FetchEntry,
     FetchSession,
@@ -39,6 +38,7 @@ from sharegroup.client.consume.partition_states import (
     PartitionState,
     PartitionStates,
 )
+from sharegroup.client.fetch.aborted_transactions import AbortedTransaction
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, ConnectionPurpose
 from sharegroup.client.net.refusals import may_pass, meaning, refused

@@ -9,7 +9,9 @@ the metadata (KIP-320), so a broker that has lost the leadership without knowing
 
 Fetch sessions (KIP-227) are not used: the readers of a client share its connections, and the
 positions differ in every request.  Records of open and aborted transactions are included
-(read_uncommitted), because the callers ask for records that a share group has already delivered.
+(read_uncommitted), because most callers ask for records that a share group has already delivered.
+With ``committed`` a leader returns no records from the first open transaction on, and names the
+aborted ones.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
+from sharegroup.client.fetch.aborted_transactions import AbortedTransaction
 from sharegroup.client.net.cluster import NO_LEADER, Cluster, ConnectionPurpose, Topic
 from sharegroup.client.net.connection import Connection
 from sharegroup.client.net.refusals import meaning, refused
@@ -42,6 +45,7 @@ from sharegroup.ids import TopicId
 from sharegroup.wire.batches.batches import Buffer, batch_positions, parse_header
 
 READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
 NO_WAIT = i32Timedelta.parse(timedelta(0))
 NO_BYTES_MIN = i32(0)
 """The minimum size of a response.  A response without records is sent at once, too."""
@@ -78,6 +82,8 @@ class RecordBatches(NamedTuple):
     end_offset: int
     """The offset after the last whole batch, which is the next one to fetch."""
     high_watermark: int
+    aborted: Sequence[AbortedTransaction] = ()
+    """The aborted transactions with records in these batches; empty without ``committed``."""
 
 
 class NoRecords(NamedTuple):
@@ -90,7 +96,11 @@ FetchOutcome = RecordBatches | NoRecords | KafkaError
 
 
 async def fetch_positions(
-    cluster: Cluster, positions: Sequence[FetchPosition], *, bytes_max: int
+    cluster: Cluster,
+    positions: Sequence[FetchPosition],
+    *,
+    bytes_max: int,
+    committed: bool = False,
 ) -> list[FetchOutcome]:
     """Fetch once from every leader; return the outcomes in the order of the positions.
 
@@ -105,7 +115,8 @@ async def fetch_positions(
         else:
             requests[request.leader].append(request)
     for answered in await together(
-        _ask(cluster, leader, group, bytes_max=bytes_max) for leader, group in requests.items()
+        _ask(cluster, leader, group, bytes_max=bytes_max, committed=committed)
+        for leader, group in requests.items()
     ):
         outcomes |= answered
     for position, outcome in outcomes.items():
@@ -175,7 +186,12 @@ def _request(position: FetchPosition, topic: Topic | KafkaError | None) -> _Requ
 
 
 async def _ask(
-    cluster: Cluster, leader: int, requests: Sequence[_Request], *, bytes_max: int
+    cluster: Cluster,
+    leader: int,
+    requests: Sequence[_Request],
+    *,
+    bytes_max: int,
+    committed: bool,
 ) -> dict[FetchPosition, FetchOutcome]:
     """Send a request to one leader and return the outcome for each of its positions."""
     pending = {
@@ -184,7 +200,7 @@ async def _ask(
     }
     try:
         connection = await cluster.connection(leader, ConnectionPurpose.RECORDS)
-        response = await connection.request(_message(requests, bytes_max))
+        response = await connection.request(_message(requests, bytes_max, committed))
         if response.error_code != NONE:
             raise refused(response.error_code, None, node=leader)
     except KafkaError as error:
@@ -204,7 +220,7 @@ async def _ask(
     return outcomes
 
 
-def _message(requests: Iterable[_Request], bytes_max: int) -> FetchRequest:
+def _message(requests: Iterable[_Request], bytes_max: int, committed: bool) -> FetchRequest:
     by_topic: dict[TopicId, list[FetchPartition]] = defaultdict(list)
     for request in requests:
         position = request.position
@@ -220,7 +236,7 @@ def _message(requests: Iterable[_Request], bytes_max: int) -> FetchRequest:
         max_wait=NO_WAIT,
         min_bytes=NO_BYTES_MIN,
         max_bytes=i32(bytes_max),
-        isolation_level=i8(READ_UNCOMMITTED),
+        isolation_level=i8(READ_COMMITTED if committed else READ_UNCOMMITTED),
         topics=tuple(
             FetchTopic(topic_id=topic_id, partitions=tuple(partitions))
             for topic_id, partitions in by_topic.items()
@@ -251,7 +267,11 @@ def _outcome(
         )
     # It is divided by, and a broker may send any offsets.
     span = max(1, last.end_offset - first.base_offset)
-    return RecordBatches(records, positions, span, last.end_offset, answer.high_watermark)
+    aborted = [
+        AbortedTransaction(int(transaction.producer_id), int(transaction.first_offset))
+        for transaction in answer.aborted_transactions or ()
+    ]
+    return RecordBatches(records, positions, span, last.end_offset, answer.high_watermark, aborted)
 
 
 def _refusal(

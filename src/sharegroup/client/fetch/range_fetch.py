@@ -24,6 +24,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from sharegroup.client.fetch.aborted_transactions import AbortedTransaction
 from sharegroup.client.fetch.offsets import OffsetSpec, offset_of
 from sharegroup.client.fetch.partition_fetch import (
     FetchPosition,
@@ -77,6 +78,8 @@ class FetchedBatches(NamedTuple):
     records: Buffer
     batch_positions: Sequence[int]
     """The positions of the whole batches in ``records``."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """The aborted transactions with records in these batches; empty without ``committed``."""
 
 
 class MissingOffsets(NamedTuple):
@@ -103,7 +106,8 @@ class RangeFetch:
     ``record_sizes`` keeps the sizes for the next `RangeFetch` of the same partitions.  With
     ``deleted_topics_are_missing`` a topic that brokers do not know, three times in a row, is
     reported as missing.  Without it only a topic that was made again is; an unknown topic is
-    retried until the time is up.
+    retried until the time is up.  With ``committed`` it waits, as long, for the end of open
+    transactions, and the batches come with the aborted ones.
     """
 
     def __init__(
@@ -115,8 +119,10 @@ class RangeFetch:
         deleted_topics_are_missing: bool = False,
         record_sizes: RecordSizes | None = None,
         timeout_ms: int | None = None,
+        committed: bool = False,
     ) -> None:
         self._cluster = cluster
+        self._committed = committed
         begun = (_Progress(partition) for partition in partitions if partition.ranges)
         self._unfinished = [progress for progress in begun if not progress.is_finished]
         self._missing = missing
@@ -148,7 +154,10 @@ class RangeFetch:
         before = [progress.offset for progress in self._unfinished]
         positions = [self._position(progress) for progress in self._unfinished]
         outcomes = await fetch_positions(
-            self._cluster, positions, bytes_max=self.response_bytes_max
+            self._cluster,
+            positions,
+            bytes_max=self.response_bytes_max,
+            committed=self._committed,
         )
         failures: list[KafkaError] = []
         # Failures first: they may raise or be cancelled, and no records must be lost then.
@@ -176,7 +185,9 @@ class RangeFetch:
         self._record_sizes[wanted.topic_id, wanted.where] = size
         progress.denials = 0
         progress.advance(batches.end_offset)
-        return FetchedBatches(wanted, first, batches.records, batches.batch_positions)
+        return FetchedBatches(
+            wanted, first, batches.records, batches.batch_positions, batches.aborted
+        )
 
     async def _failure(
         self, progress: _Progress, position: FetchPosition, outcome: NoRecords | KafkaError
@@ -197,7 +208,7 @@ class RangeFetch:
         if isinstance(outcome, NoRecords) and outcome.high_watermark > progress.offset:
             return OffsetNotAvailable(
                 f"{position}: the leader returned no records below its high watermark "
-                f"{outcome.high_watermark}"
+                f"{outcome.high_watermark}" + "; a transaction is open there" * self._committed
             )
         try:
             end, gone = await self._end_of_missing(progress, position)

@@ -8,9 +8,10 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from sharegroup.client.fetch.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
 from sharegroup.client.fetch.partition_fetch import OtherTopicId
 from sharegroup.client.fetch.range_fetch import MissingOffsets, RangeFetch, WantedRanges
@@ -24,7 +25,7 @@ from sharegroup.errors import (
     UnreadableBatch,
 )
 from sharegroup.ids import TopicId
-from sharegroup.wire.batches.batches import BatchHeader, Buffer, scan
+from sharegroup.wire.batches.batches import BatchHeader, Buffer
 from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX
 from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
 from sharegroup.wire.batches.records import DecodedRecord
@@ -85,11 +86,15 @@ async def read_records(
     *,
     unreadable: Unreadable | None = None,
     timeout_ms: int | None = None,
+    committed: bool = False,
 ) -> AsyncIterator[Records]:
     """Yield the records of a range in order.
 
     A response is decoded batch by batch, because compressed megabytes have many records whose
     objects would all be in memory before the first one is used.
+
+    With ``committed`` the records of aborted transactions are left out, and open transactions are
+    waited for, each up to ``timeout_ms``.
 
     Without ``unreadable`` a batch that cannot be decoded raises UnreadableBatch.  Raises
     TopicMadeAgain if the topic has another id than the range, and RequestTimedOut if there is no
@@ -100,12 +105,12 @@ async def read_records(
         [WantedRanges(wanted.where, wanted.topic_id, ((wanted.first, wanted.end),))],
         missing=_leave_out,
         timeout_ms=timeout_ms,
+        committed=committed,
     )
     while fetched := await fetch.next_round():
         for batches in fetched:
-            for records in _decoded(
-                batches.records, wanted._replace(first=batches.first), unreadable
-            ):
+            here = wanted._replace(first=batches.first)
+            for records in _decoded(batches.records, batches.aborted, here, unreadable):
                 yield records
 
 
@@ -122,16 +127,21 @@ def _leave_out(missing: MissingOffsets) -> None:
 
 
 def _decoded(
-    data: Buffer, here: PartitionRange, unreadable: Unreadable | None
+    data: Buffer,
+    aborted: Sequence[AbortedTransaction],
+    here: PartitionRange,
+    unreadable: Unreadable | None,
 ) -> Iterator[Records]:
     """Decode the batches of a response; ``here`` begins at the requested offset."""
     position = here.first
     records = Records(are_letters=False)
     try:
-        for at, header in scan(data):
+        for at, header, is_delivered, marker_error in classified_batches(data, aborted):
+            if marker_error is not None:
+                raise marker_error
             batch = here._replace(first=max(position, header.base_offset), end=header.end_offset)
             position = max(position, header.end_offset)
-            if header.is_control:
+            if not is_delivered:
                 continue
             if records.are_letters != header.is_letter:
                 if records:

@@ -56,6 +56,9 @@ class AdminClient(BlockingClient[admin.AdminClient]):
 
     list_groups = blocking(admin.AdminClient.list_groups)
     delete_groups = blocking(admin.AdminClient.delete_groups)
+    describe_share_and_consumer_groups = blocking(
+        admin.AdminClient.describe_share_and_consumer_groups
+    )
 
     list_share_groups = blocking(admin.AdminClient.list_share_groups)
     describe_share_groups = blocking(admin.AdminClient.describe_share_groups)

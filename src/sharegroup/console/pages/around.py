@@ -1,4 +1,4 @@
-"""Around the queue, read-only: topics, consumer groups, brokers, dead-letter topics."""
+"""Around the queue, read-only: topics, consumer groups, brokers."""
 
 from __future__ import annotations
 
@@ -45,13 +45,6 @@ BROKERS = (
     Column("role", "Role", "text", narrow=False),
     Column("state", "State", "state"),
 )
-LETTERS = (
-    Column("name", "Topic", "id", link=lambda row: address("letters", topic=row["name"])),
-    Column("letters", "Letters", "number"),
-    Column("last_hour", "Last hour", "number"),
-    Column("last_ms", "Newest", "time", narrow=False),
-    Column("groups", "Groups", "list", narrow=False),
-)
 
 
 async def topics(visit: Visit) -> Page:
@@ -74,7 +67,7 @@ async def topics(visit: Visit) -> Page:
 
 async def topic(visit: Visit) -> Page:
     """Return one topic: partitions with leaders and offsets, and settings."""
-    name = visit.required("name")
+    name = visit.topic("name")
     found = (await visit.admin.describe_topics([name]))[name]
     if not isinstance(found, TopicDescription):
         raise NotThere(f"Topic {name!r}: {found}")
@@ -142,14 +135,3 @@ async def brokers(visit: Visit) -> Page:
     shown = table("brokers", BROKERS, rows, visit.query, sort="node_id", empty="No broker answers.")
     context = {"shown": shown, "live_name": "brokers", "problems": view.problems}
     return Page("list.html", "Brokers", context, {"brokers": rows, "problems": dict(view.problems)})
-
-
-async def letter_topics(visit: Visit) -> Page:
-    """Return the topics of dead letters with counts."""
-    rows = [asdict(topic) for topic in visit.watcher.view.letters.values()]
-    shown = table(
-        "letters", LETTERS, rows, visit.query, sort="-letters",
-        empty="There are no dead-letter topics: no group keeps letters, or nothing has failed.",
-    )  # fmt: skip
-    context = {"shown": shown, "live_name": "letters"}
-    return Page("list.html", "Dead letters", context, {"topics": rows})

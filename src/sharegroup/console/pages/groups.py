@@ -13,7 +13,7 @@ from sharegroup.console.pages.overview import GROUP_COLUMNS, address, group_row,
 from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.resource_settings import settings_of
 from sharegroup.console.pages.tables import Column, table
-from sharegroup.console.watch.cluster_view import SHARE, GroupView
+from sharegroup.console.watch.cluster_view import SHARE
 from sharegroup.console.watch.history import UNKNOWN
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ResourceType
@@ -80,7 +80,8 @@ async def group(visit: Visit) -> Page:
     span = visit.query.get("span", "15m")
     points = visit.history.of(group_id).since(visit.now_ms - CHART_MS.get(span, CHART_MS["15m"]))
     lags = [(point.at_ms, point.lag) for point in points if point.lag != UNKNOWN]
-    runs = await _runs(visit, found) if is_share else Runs((), None, None)
+    wanted = [part.where for part in found.partitions if part.offset is not None]
+    runs = await runs_of(visit, group_id, wanted) if is_share else Runs((), None, None)
     rate = visit.history.of(group_id).settled_per_second()
     return Page(
         "group.html",
@@ -140,25 +141,25 @@ class Runs:
 LIVE, DURABLE = "live", "durable"
 
 
-async def _runs(visit: Visit, found: GroupView) -> Runs:
-    """Read the runs from the broker's memory if its metrics port is known, or the state topic."""
+async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> Runs:
+    """Read runs from the broker's memory if its metrics port is known, or the state topic."""
     if visit.settings.metrics_url is not None:
         try:
             shown = await live_runs(
                 visit.settings.metrics_url,
-                *(found.group_id, None, None),
+                *(group_id, None, None),
                 runs_max=RUNS_MAX,
                 timeout_ms=LIVE_MS,
             )
-            if shown:
-                return Runs(tuple(shown), LIVE, None)
+            seen = tuple(each for each in shown if visit.rights.may_see_topic(each.topic))
+            if seen:
+                return Runs(seen, LIVE, None)
         except LiveRunsError:
             pass  # The durable state is there without it; the page says which one it shows.
-    wanted = [part.where for part in found.partitions if part.offset is not None]
     if not wanted:
         return Runs((), None, "No member has fetched from its partitions yet.")
     try:
-        shown = await _durable(visit, found.group_id, wanted)
+        shown = await _durable(visit, group_id, wanted)
     except KafkaError as error:
         return Runs((), None, f"The state topic cannot be read: {error}")
     return Runs(tuple(shown), DURABLE, None)

@@ -11,7 +11,7 @@ from sharegroup.console.pages.page import Page, Visit
 from sharegroup.console.pages.tables import Column, Row, table
 from sharegroup.console.watch.attention import SHOWN_MAX, attention
 from sharegroup.console.watch.cluster_view import GroupView
-from sharegroup.console.watch.history import UNKNOWN, History
+from sharegroup.console.watch.history import UNKNOWN, Histories
 
 SPARK_MS = 15 * 60 * 1000
 
@@ -33,7 +33,7 @@ GROUP_COLUMNS = (
 )
 
 
-def group_row(group: GroupView, history: History, now_ms: int) -> dict[str, Any]:
+def group_row(group: GroupView, history: Histories, now_ms: int) -> dict[str, Any]:
     """Return a share group as a row, without its drawing."""
     age_ms = None
     if group.oldest_ms is not None and group.lag:
@@ -79,7 +79,7 @@ async def overview(visit: Visit) -> Page:
     )
 
 
-def spark(row: Row, history: History, now_ms: int) -> object:
+def spark(row: Row, history: Histories, now_ms: int) -> object:
     """Return the line of a group's lag over the last quarter of an hour."""
     points = history.of(row["group"]).since(now_ms - SPARK_MS)
     lags = [(point.at_ms, point.lag) for point in points if point.lag != UNKNOWN]

@@ -13,13 +13,21 @@ from typing import Any, Protocol
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ClientOptions
+from sharegroup.console.access.audit import log_values_seen
+from sharegroup.console.access.roles import Rights, User
+from sharegroup.console.access.sight import SeenWatcher
+from sharegroup.console.records.contents import Contents
 from sharegroup.console.settings import ConsoleSettings
-from sharegroup.console.watch.history import History
-from sharegroup.console.watch.watcher import Watcher
+from sharegroup.console.watch.history import Histories
 
 
 class NotThere(Exception):
     """The page's subject does not exist; the text says what to do."""
+
+
+class Forbidden(Exception):
+    """The user may not do or see this; the text says what is needed."""
 
 
 class BadQuery(ValueError):
@@ -45,13 +53,40 @@ class Visit:
 
     query: Mapping[str, str]
     path: str
+    user: User
+    rights: Rights
+    """What the user may see and change."""
     admin: AdminClient
     """The user's own connection."""
     reading: Cluster
-    watcher: Watcher
-    history: History
+    options: ClientOptions
+    """The options of clients that a page opens for itself: those of the user's connection."""
+    starter: str
+    """The name of the user in jobs; it says whose connection runs them."""
+    runs_job: Callable[[str], None]
+    """Runs a job in this console, with the connection that the user has."""
+    watcher: SeenWatcher
+    """Its view has what the user may see."""
+    history: Histories
     settings: ConsoleSettings
     now_ms: int
+
+    def topic(self, name: str = "topic") -> str:
+        """Return the topic that a parameter names; raise `NotThere` if the user may not see it."""
+        topic = self.required(name)
+        if not self.rights.may_see_topic(topic):
+            raise NotThere(f"There is no topic {topic!r} in this cluster, or you may not see it.")
+        return topic
+
+    def contents(self, topic: str, **place: int | None) -> Contents:
+        """Return what the user may see of a topic's records, and log that they saw values.
+
+        ``place`` is a partition and an offset, if the page shows one record.
+        """
+        is_shown = self.rights.may_see_values(topic)
+        if is_shown:
+            log_values_seen(self.user, topic, place)
+        return Contents(topic, self.rights.masks, is_shown)
 
     def required(self, name: str) -> str:
         """Return a parameter; raise `BadQuery` if the address lacks it."""
@@ -65,12 +100,18 @@ class Visit:
         text = self.query.get(name, "")
         if not text:
             return default
-        if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
+        if not is_number(text):
             raise BadQuery(f"{name}: expected a whole number, found {text[:40]!r}")
         return int(text)
 
 
 DIGITS_MAX = 18
+
+
+def is_number(text: str) -> bool:
+    """Whether a text of an address is a whole number of 0 or more, as large as an offset."""
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
+
 
 PageFunction = Callable[[Visit], Awaitable[Page]]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from sharegroup.console.watch.cluster_view import ClusterView, GroupView
-from sharegroup.console.watch.history import History
+from sharegroup.console.watch.history import Histories
 
 OLD_MS = 60 * 60 * 1000
 """The age of the oldest unsettled record from which it needs attention."""
@@ -53,7 +53,7 @@ class Attention:
     """The Prometheus metric that watches it."""
 
 
-def attention(view: ClusterView, history: History, *, now_ms: int) -> list[Attention]:
+def attention(view: ClusterView, history: Histories, *, now_ms: int) -> list[Attention]:
     """Return what needs attention, the most severe first."""
     found = [*_cluster(view), *_letters(view)]
     for group in view.share_groups:
@@ -112,7 +112,7 @@ def _letters(view: ClusterView) -> Iterator[Attention]:
             )
 
 
-def _group(group: GroupView, history: History, now_ms: int) -> Iterator[Attention]:
+def _group(group: GroupView, history: Histories, now_ms: int) -> Iterator[Attention]:
     link = (("id", group.group_id),)
     subject = f"group {group.group_id}"
     lag = group.lag or 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 SECONDS_MS = 2 * 60 * 60 * 1000
 MINUTES_MS = 8 * 24 * 60 * 60 * 1000
@@ -138,6 +138,13 @@ class GroupHistory:
         first = self.seconds.newest(before_ms=last.at_ms - GROWTH_MS)
         first = first or self.minutes.newest(before_ms=last.at_ms - GROWTH_MS)
         return None if first is None or first.lag == UNKNOWN else last.lag - first.lag
+
+
+class Histories(Protocol):
+    """Histories by group: all, or those that a user may see."""
+
+    def of(self, group_id: str) -> GroupHistory:
+        """Return the history of a group; an empty one if there is none."""
 
 
 class History:

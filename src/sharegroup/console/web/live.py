@@ -23,8 +23,11 @@ STREAMS_MAX = 200
 PAUSE_SECONDS = 1.0
 RETRY_MS = 2_000
 
-Parts = Callable[[], Awaitable[dict[str, str] | str]]
-"""Returns the live parts by the ids of their elements, or why there are none."""
+Parts = Callable[[], Awaitable[dict[str, str] | str | None]]
+"""Returns the live parts by the ids of their elements, or why there are none.
+
+None ends the stream, because the user has logged out.
+"""
 
 
 class Streams:
@@ -48,6 +51,8 @@ class Streams:
             yield f"retry: {RETRY_MS}\n\n".encode()
             while time.monotonic() < end:
                 new = await parts()
+                if new is None:
+                    break
                 event = b": nothing new\n\n"
                 if isinstance(new, str):
                     if new != problem:

@@ -21,7 +21,7 @@ from sharegroup.spark.letters.source import METADATA_KEY
 from sharegroup.spark.options import sending_client
 
 if TYPE_CHECKING:
-    from sharegroup.dead_letters.redrive import Redriven
+    from sharegroup.dead_letters.redriven import Redriven
 
 READING_OPTIONS = frozenset(option.name for option in fields(ReadingConfig))
 PLACE = ("topic", "partition", "offset")
@@ -110,7 +110,8 @@ async def _redriven(
     from sharegroup.client.produce.producer import Producer
     from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
     from sharegroup.dead_letters.queue import DeadLetterQueue
-    from sharegroup.dead_letters.redrive import Redrive, RedriveOptions
+    from sharegroup.dead_letters.redrive import Redrive
+    from sharegroup.dead_letters.redrive_copies import RedriveOptions
     from sharegroup.dead_letters.selection import Selection
 
     # A letter has more headers than the record sent back, so this limit is large enough.

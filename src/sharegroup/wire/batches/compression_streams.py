@@ -11,9 +11,9 @@ above its limit.  Each takes memory for a piece, and for what its format looks b
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterator
-from functools import partial
 
 import cramjam
 
@@ -32,6 +32,10 @@ from sharegroup.wire.varints import uvarint
 
 PIECE_BYTES = 1024 * 1024
 """Size of a piece: a few milliseconds of work.  A block of lz4 may have four times that."""
+ZSTD_INPUT_BYTES = 64 * 1024
+"""Size of the pieces given to zstd, which copies the input that it does not use."""
+ZSTD_FRAMES_MAX = 1_000
+"""Number of frames of one zstd stream; producers write one."""
 SNAPPY_WINDOW_BYTES = 1024 * 1024
 """How far back a copy in a large block may reach; compressors stay within 64 KiB."""
 
@@ -77,16 +81,30 @@ def _gzip(view: memoryview) -> Iterator[Buffer]:
 
 
 def _zstd(payload: Buffer) -> Iterator[Buffer]:
-    # Imported here because most processes never read such a batch.
-    import zstandard
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # Most processes never read such a batch.
+    else:
+        from backports import zstd  # As above.
 
-    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
-    with decompressor.stream_reader(payload, read_across_frames=True) as stream:
-        read = partial(stream.read, PIECE_BYTES)
-        try:
-            yield from iter(read, b"")
-        except zstandard.ZstdError as error:
-            raise CorruptMessage(f"zstd: {error}") from error
+    window_log_max = ZSTD_WINDOW_BYTES_MAX.bit_length() - 1
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: window_log_max}
+    view, position = memoryview(payload), 0
+    for _ in range(ZSTD_FRAMES_MAX):
+        stream = zstd.ZstdDecompressor(options=options)
+        while not stream.eof:
+            piece = view[position : position + ZSTD_INPUT_BYTES] if stream.needs_input else b""
+            position += len(piece)
+            if stream.needs_input and not piece:
+                raise CorruptMessage("zstd: the frame is cut off")
+            try:
+                yield stream.decompress(piece, PIECE_BYTES)
+            except zstd.ZstdError as error:
+                raise CorruptMessage(f"zstd: {error}") from error
+        # The rest of the piece belongs to the next frame.
+        position -= len(stream.unused_data)
+        if position >= len(view):
+            return
+    raise CorruptMessage(f"zstd: more than {ZSTD_FRAMES_MAX} frames")
 
 
 def _lz4(view: memoryview) -> Iterator[Buffer]:

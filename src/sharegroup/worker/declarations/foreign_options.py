@@ -71,7 +71,7 @@ ELSEWHERE: Mapping[str, str] = {
     "prefetch": "concurrency=...: the speed of handlers decides how much is fetched ahead",
     "session_timeout_ms": _GROUP_CONFIG.format(name="share.session.timeout.ms"),
     "heartbeat_interval_ms": _GROUP_CONFIG.format(name="share.heartbeat.interval.ms"),
-    "isolation_level": _GROUP_CONFIG.format(name="share.isolation.level"),
+    "isolation_level": "nothing: the groups of workers read committed records",
     "record_lock_duration_ms": _GROUP_CONFIG.format(name="share.record.lock.duration.ms"),
     "delivery_attempt_limit": _GROUP_CONFIG.format(name="share.delivery.count.limit"),
     "acknowledgement_mode": _NO_COMMIT,

@@ -4,8 +4,9 @@
     handled topics     owned by others; created if missing, and otherwise left alone
     retry topics       `<group>.retry` and its tiers (`worker.retrying.postponer`)
     dead letters       with their retention (`worker.dead_letters`)
-    group settings     where a new group starts, that locks may be renewed, the delivery count
-                       limit, the broker's dead letters, and the ``group_configs`` of the routes
+    group settings     where a new group starts, that locks may be renewed, that only committed
+                       records are delivered, the delivery count limit, the broker's dead letters,
+                       and the ``group_configs`` of the routes
 
 Several routes may share a group.  Their declarations are merged and must not contradict each other.
 The number of replicas of a topic depends on the number of brokers (`changes`).
@@ -29,6 +30,9 @@ from sharegroup.worker.retrying.postponer import retry_topics
 
 START_FROM = "share.auto.offset.reset"
 RENEWAL = "share.renew.acknowledge.enable"
+ISOLATION = "share.isolation.level"
+COMMITTED = "read_committed"
+"""Needed because dead letters are sent back in transactions (`isolation`)."""
 DELIVERIES = "share.delivery.count.limit"
 DELIVERIES_WANTED = "10"
 """The maximum that Kafka allows.  The first deliveries run the handler, and the next one writes the
@@ -149,7 +153,13 @@ def wanted(
                     f"group {route.group!r}: its handlers declare {name} as "
                     f"{settings[name]!r} and, in handler {route.shape.name}, as {value!r}"
                 )
-    optional = frozenset((RENEWAL, DELIVERIES))
+    for group, settings in groups.items():
+        if settings[ISOLATION] != COMMITTED:
+            raise InvalidConfig(
+                f"group {group!r}: its group_configs declare {ISOLATION}={settings[ISOLATION]}; "
+                f"expected {COMMITTED} or none, because dead letters are sent back in transactions"
+            )
+    optional = frozenset((RENEWAL, ISOLATION, DELIVERIES))
     return RequiredInfrastructure(
         tuple(topics[name] for name in sorted(topics)),
         tuple(
@@ -174,6 +184,7 @@ def _settings(route: Route) -> Iterator[tuple[str, str]]:
     implied = {
         START_FROM: str(route.start_from),
         RENEWAL: "true",
+        ISOLATION: COMMITTED,
         DELIVERIES: DELIVERIES_WANTED,
         **group_configs_of(route),
     }

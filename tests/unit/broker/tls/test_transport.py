@@ -16,7 +16,7 @@ import pytest
 
 from sharegroup.broker.configuration.tls_config import TlsConfig
 from sharegroup.broker.tls.context import make_context
-from sharegroup.broker.tls.records import OTHER_RECORDS_MAX, PIECE_RECORDS
+from sharegroup.broker.tls.records import OTHER_RECORDS_MAX, PIECE_RECORDS, ReceivedRecords
 from sharegroup.broker.tls.transport import (
     HANDSHAKE_BYTES_MAX,
     HANDSHAKE_RECORDS_MAX,
@@ -425,17 +425,25 @@ def test_closed_connection_frees_the_buffers_of_tls_without_the_garbage_collecto
     assert references == 2, "only the test refers to it"
 
 
+def client_without_tickets(
+    files: CertificateFiles, handshaker: Handshaker | None = None
+) -> tuple[Handshaker, Client]:
+    """A client with a certificate, of TLS 1.2: its session stays with the broker."""
+    context = client_context(files, user="alice")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET
+    handshaker = handshaker or handshaker_of(files, "required")
+    return handshaker, Client(handshaker, context)
+
+
 @pytest.mark.parametrize("ends_first", ["client", "broker", "nobody"])
 def test_sessions_of_clients_without_tickets_are_forgotten_with_their_connections(
     files: CertificateFiles, ends_first: str
 ) -> None:
     """OpenSSL would keep 20,480 of them for two hours, 225 MB with client certificates."""
-    context = client_context(files, user="alice")
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_TICKET
     handshaker = handshaker_of(files, "required")
     for _ in range(3):
-        client = Client(handshaker, context)
+        _, client = client_without_tickets(files, handshaker)
         client.shake()
         assert handshaker.context.session_stats()["number"] == 1, "it is kept while it is open"
         if ends_first == "client":
@@ -448,6 +456,56 @@ def test_sessions_of_clients_without_tickets_are_forgotten_with_their_connection
             assert client.raw.is_closed
         client.layer.connection_lost(None)
         assert handshaker.context.session_stats()["number"] == 0
+
+
+@pytest.mark.parametrize("step", [1, 1_000])
+def test_sessions_without_tickets_are_forgotten_if_the_end_comes_with_the_last_bytes(
+    files: CertificateFiles, step: int
+) -> None:
+    handshaker, client = client_without_tickets(files)
+    client.shake()
+    client.tls.write(b"the last request")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    sent = client.outgoing.read()
+    for at in range(0, len(sent), step):
+        client.deliver(sent[at : at + step])
+    assert client.protocol.received == b"the last request"
+    assert client.raw.is_closed
+    client.layer.connection_lost(None)
+    assert handshaker.context.session_stats()["number"] == 0
+
+
+def test_an_alert_waits_until_tls_needs_it_and_is_dropped_where_it_ends_the_connection() -> None:
+    """TLS may complete the handshake with the record before it, as when a session is resumed."""
+    finished, alert = b"\x16\x03\x03\x00\x01f", b"\x15\x03\x03\x00\x02\x01\x00"
+    incoming, records = ssl.MemoryBIO(), ReceivedRecords()
+    records.feed(memoryview(finished + alert), incoming)
+    assert incoming.read() == finished
+    assert records.feed_more(incoming)
+    assert incoming.read() == alert
+    records.feed(memoryview(finished + alert + finished), incoming)
+    assert incoming.read() == finished
+    records.alerts_end = True
+    assert not records.feed_more(incoming)
+    assert records.has_ended
+    records.feed(memoryview(finished), incoming)
+    assert incoming.read() == b""
+
+
+@pytest.mark.parametrize("count", [2, 3_000, 17_000])
+def test_sessions_without_tickets_are_forgotten_in_the_middle_of_a_record(
+    files: CertificateFiles, count: int
+) -> None:
+    handshaker, client = client_without_tickets(files)
+    client.shake()
+    client.protocol.transport.pause_reading()
+    client.tls.write(bytes(32_000))
+    client.deliver(client.outgoing.read()[:count])
+    assert handshaker.context.session_stats()["number"] == 1
+    client.layer.connection_lost(None)
+    assert handshaker.context.session_stats()["number"] == 0
+    assert client.handshaker.misuses == []
 
 
 def test_many_small_records_that_are_cut_anywhere_arrive(files: CertificateFiles) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.client.consume.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.consume.fetched_records import FetchedRecords
+from sharegroup.client.fetch.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import CorruptMessage, UnreadableBatch
 from sharegroup.wire.batches.batches import stamp

@@ -96,9 +96,16 @@ def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
             {
                 "share.auto.offset.reset": "earliest",
                 "share.renew.acknowledge.enable": "true",
+                "share.isolation.level": "read_committed",
                 "share.delivery.count.limit": "10",
             },
-            frozenset({"share.renew.acknowledge.enable", "share.delivery.count.limit"}),
+            frozenset(
+                {
+                    "share.renew.acknowledge.enable",
+                    "share.isolation.level",
+                    "share.delivery.count.limit",
+                }
+            ),
         ),
     )
 
@@ -135,6 +142,7 @@ def test_the_brokers_dead_letters_are_settings_of_group_and_topic() -> None:
     assert found.groups[0].configs == {
         "share.auto.offset.reset": "earliest",
         "share.renew.acknowledge.enable": "true",
+        "share.isolation.level": "read_committed",
         "share.delivery.count.limit": "10",
         "errors.deadletterqueue.topic.name": "orders.dead",
         "errors.deadletterqueue.copy.record.enable": "true",
@@ -145,7 +153,15 @@ def test_group_settings_of_a_route_override_the_implied_ones() -> None:
     settings = {"share.renew.acknowledge.enable": "false", "share.delivery.count.limit": "9"}
     found = wanted([route(group_configs=settings)])
     assert found.groups == (
-        RequiredGroup("billing", {"share.auto.offset.reset": "earliest", **settings}),
+        RequiredGroup(
+            "billing",
+            {
+                "share.auto.offset.reset": "earliest",
+                "share.isolation.level": "read_committed",
+                **settings,
+            },
+            frozenset({"share.isolation.level"}),
+        ),
     )
 
 

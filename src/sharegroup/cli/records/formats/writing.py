@@ -52,6 +52,10 @@ class Row(NamedTuple):
     deadline_ms: int = 0
     left_ms: int = 0
     number: int = 0
+    leader_epoch: int | None = None
+    """The epoch of the leader that wrote the record; None: unknown."""
+    has_append_time: bool = False
+    """Whether the timestamp is the broker's time of the append."""
 
 
 class _HeaderRow(NamedTuple):

@@ -1,0 +1,1 @@
+"""Who may see and change what: roles, masks, tokens, sessions, limits; decisions without HTTP."""

@@ -1,0 +1,56 @@
+"""Log lines that say who saw values and who changed what.
+
+    event=console.values_seen user='ada' topic='orders' partition=0 offset=7
+    event=console.changed user='ada' what=redrive group='billing' topic='orders-dlq' outcome=done
+
+Names come from users and peers, so they are quoted, escaped and cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from sharegroup.console.access.roles import Change, User
+from sharegroup.escaping import shortened
+
+log = logging.getLogger(__name__)
+
+NAME_CHARACTERS_MAX = 250
+"""Characters of a name in a line; topics have no more."""
+
+
+def log_values_seen(user: User, topic: str, place: Mapping[str, int | None]) -> None:
+    """Log that a user saw keys, values or headers of a topic's records."""
+    rest = "".join(f" {name}={number}" for name, number in place.items() if number is not None)
+    log.info("event=console.values_seen user=%s topic=%s%s", quoted(user.name), quoted(topic), rest)
+
+
+def log_changed(
+    user: User, what: Change, *, group: str | None, topic: str | None, outcome: str
+) -> None:
+    """Log that a user changed something, tried to, or was refused."""
+    subject = "".join(
+        f" {noun}={quoted(name)}"
+        for noun, name in (("group", group), ("topic", topic))
+        if name is not None
+    )
+    log.info(
+        "event=console.changed user=%s what=%s%s outcome=%s",
+        quoted(user.name), what.value, subject, outcome,
+    )  # fmt: skip
+
+
+def log_login(user: str, address: str, outcome: str) -> None:
+    """Log an attempt to log in; a name that was not accepted is a claim."""
+    level = logging.INFO if outcome == "done" else logging.WARNING
+    log.log(
+        level, "event=console.login user=%s address=%s outcome=%s action=%s",
+        quoted(user), quoted(address), outcome,
+        "none" if outcome == "done" else "'look for others of this address'",
+    )  # fmt: skip
+
+
+def quoted(name: str) -> str:
+    """Return a name of a peer for a log line: escaped, cut, in quotes."""
+    return repr(shortened(name, NAME_CHARACTERS_MAX))

@@ -1,0 +1,69 @@
+"""Starts, aborts and resumes jobs: what the forms of plans and jobs do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sharegroup.console.pages.jobs import KINDS, job_of, request_of
+from sharegroup.console.pages.overview import address
+from sharegroup.console.pages.page import BadQuery, Visit
+from sharegroup.console.web.changes import Changed, Subject
+from sharegroup.jobs import Jobs
+from sharegroup.jobs.purge_job import PURGE
+from sharegroup.jobs.redrive_job import REDRIVE
+
+Fields = Mapping[str, str]
+
+
+async def start_redrive(visit: Visit, fields: Fields) -> Changed:
+    """Start the redrive that a plan described."""
+    return await _start(visit, {**fields, "kind": REDRIVE})
+
+
+async def start_purge(visit: Visit, fields: Fields) -> Changed:
+    """Start the purge that a plan described."""
+    return await _start(visit, {**fields, "kind": PURGE})
+
+
+async def _start(visit: Visit, fields: Fields) -> Changed:
+    """Start a job, and let the console run it; its kind is that of the right for the form."""
+    request = request_of(visit, fields)
+    counted = fields.get("counted", "")
+    is_counted = counted.isascii() and counted.isdecimal() and len(counted) < len("10") * 8
+    async with Jobs(**visit.options) as every:
+        started = await every.start(
+            request, started_by=visit.starter, counted=int(counted) if is_counted else None
+        )
+    visit.runs_job(started.id)
+    return Changed(address("job", id=started.id), {"id": started.id, "state": str(started.state)})
+
+
+async def job_subject(visit: Visit, fields: Fields) -> Subject:
+    """Return the topic of the job that the fields name."""
+    return Subject(topic=(await job_of(visit, _id(fields))).request.topic)
+
+
+async def abort(visit: Visit, fields: Fields) -> Changed:
+    """Abort a job after its present slice."""
+    async with Jobs(**visit.options) as every:
+        aborted = await every.abort(_id(fields), by=visit.user.name)
+    return Changed(address("job", id=aborted.id), {"id": aborted.id, "state": str(aborted.state)})
+
+
+async def resume(visit: Visit, fields: Fields) -> Changed:
+    """Let a job that failed, was aborted or lost its runner go on."""
+    found = await job_of(visit, _id(fields))
+    kind = KINDS.get(found.request.kind)
+    if kind is None or not visit.rights.may_change(kind, topic=found.request.topic):
+        raise BadQuery(f"job {found.id}: to resume it, you need the right to start it")
+    async with Jobs(**visit.options) as every:
+        resumed = await every.resume(found.id)
+    visit.runs_job(resumed.id)
+    return Changed(address("job", id=resumed.id), {"id": resumed.id, "state": str(resumed.state)})
+
+
+def _id(fields: Fields) -> str:
+    job_id = fields.get("id", "")
+    if not job_id:
+        raise BadQuery("id: the id of a job is missing")
+    return job_id

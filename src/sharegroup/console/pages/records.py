@@ -1,0 +1,238 @@
+"""Records of a topic: looking through them, and one record with its state in each share group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
+from sharegroup.client.fetch.record_reading import PartitionRange, partition_ranges, read_records
+from sharegroup.client.records import TopicPartition
+from sharegroup.console.pages.groups import LIVE, runs_of
+from sharegroup.console.pages.overview import address
+from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
+from sharegroup.console.records.contents import Contents
+from sharegroup.console.records.moments import moment_ms
+from sharegroup.console.records.preview import Preview
+from sharegroup.console.records.search import (
+    READ_MS,
+    TEXT_BYTES_MAX,
+    Found,
+    Search,
+    Wanted,
+    parsed_positions,
+    positions_text,
+)
+from sharegroup.dead_letters.expression import Expression, ExpressionError
+from sharegroup.dead_letters.story_headers import story_of
+from sharegroup.errors import KafkaError
+from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
+from sharegroup.wire.batches.records import DecodedRecord
+
+ORDERS = ("newest", "oldest")
+STARTS = ("at", "time", "offset")
+"""The parameters that say where to start."""
+HEADERS_SHOWN_MAX = 100
+GROUPS_MAX = 50
+"""Share groups whose state of a record is read."""
+
+
+async def records(visit: Visit) -> Page:
+    """Return records of a topic, newest or oldest first, that meet some conditions."""
+    topic = visit.query.get("topic", "")
+    names = sorted(visit.watcher.view.topics)
+    if not topic:
+        context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
+        return Page("records.html", "Records", context, {"topics": names})
+    topic, wanted = visit.topic(), _wanted(visit)
+    contents = visit.contents(topic)
+    if not (contents.is_shown or wanted.is_everything):
+        raise BadQuery("you may not see the values of this topic, so you cannot search them")
+    described = (await visit.admin.describe_topics([topic]))[topic]
+    if isinstance(described, KafkaError):
+        raise NotThere(f"Topic {topic!r}: {described}")
+    ranges = await partition_ranges(visit.reading, topic, timeout_ms=READ_MS)
+    partition = visit.number("partition")
+    if partition is not None:
+        if partition >= len(ranges):
+            numbers = f"0 to {len(ranges) - 1}"
+            raise NotThere(f"Topic {topic!r} has no partition {partition}; it has {numbers}.")
+        ranges = [ranges[partition]]
+    search = Search(visit.reading, ranges, wanted, contents.record)
+    positions = parsed_positions(visit.query.get("at", ""))
+    has_start = not positions and (visit.query.get("offset") or visit.query.get("time"))
+    order = "oldest" if has_start else visit.query.get("order", "newest")
+    if order == "oldest":
+        if not positions:
+            positions = await _start(visit, ranges)
+        result = await search.oldest(positions)
+    elif order == "newest":
+        result = await search.newest(positions)
+    else:
+        raise BadQuery(f"order: expected one of {', '.join(ORDERS)}, found {order[:40]!r}")
+    rows = [_row(contents, found) for found in result.found]
+    more = None
+    if not result.is_complete:
+        kept = {name: text for name, text in visit.query.items() if name not in STARTS}
+        at = positions_text(result.positions)
+        more = address("records", **{**kept, "order": order, "at": at})
+    context = {**_form(visit), "topics": names, "rows": rows, "result": result, "more": more}
+    data = {
+        "topic": topic,
+        "records": [_document(row) for row in rows],
+        "looked_at": result.looked_at,
+        "unreadable": result.unreadable,
+        "next": None if result.is_complete else positions_text(result.positions),
+    }
+    return Page("records.html", topic, context, data)
+
+
+def _form(visit: Visit) -> dict[str, Any]:
+    names = ("topic", "partition", "order", "offset", "time", "key", "value", "header", "where")
+    return {"form": {name: visit.query.get(name, "") for name in names}, "orders": ORDERS}
+
+
+def _wanted(visit: Visit) -> Wanted:
+    texts = {name: visit.query.get(name, "") for name in ("key", "value", "header", "where")}
+    for name, text in texts.items():
+        if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+            raise BadQuery(f"{name}: expected at most {TEXT_BYTES_MAX} bytes")
+    try:
+        where = Expression(texts["where"]) if texts["where"].strip() else None
+    except ExpressionError as error:
+        raise BadQuery(f"where: {error}") from error
+    return Wanted(
+        key=texts["key"].encode("utf-8", "surrogatepass"),
+        value=texts["value"].encode("utf-8", "surrogatepass"),
+        header=texts["header"],
+        where=where,
+    )
+
+
+async def _start(visit: Visit, ranges: list[PartitionRange]) -> dict[int, int]:
+    """Return where to start, oldest first: an offset, a time, or the log's start."""
+    offset = visit.number("offset")
+    if offset is not None:
+        return {each.where.partition: offset for each in ranges}
+    at_ms = moment_ms("time", visit.query.get("time", ""))
+    if at_ms is None:
+        return {}
+    found = await offsets_of(
+        visit.reading, [each.where for each in ranges], at_ms, timeout_ms=READ_MS
+    )
+    return {
+        each.where.partition: each.end if found[each.where] < 0 else found[each.where]
+        for each in ranges
+    }
+
+
+def _row(contents: Contents, found: Found) -> dict[str, Any]:
+    topic, record = contents.topic, found.record
+    return {
+        "topic": topic,
+        "partition": found.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp,
+        "key": contents.line(record.key),
+        "value": contents.line(record.value),
+        "headers": len(record.headers),
+        "address": address("record", topic=topic, partition=found.partition, offset=record.offset),
+    }
+
+
+def _document(row: dict[str, Any]) -> dict[str, Any]:
+    plain = {
+        name: value.text if isinstance(value, Preview) and value.kind != "null" else value
+        for name, value in row.items()
+    }
+    return {name: None if isinstance(value, Preview) else value for name, value in plain.items()}
+
+
+async def record(visit: Visit) -> Page:
+    """Return one record: key, value, headers, its state in each share group, and its story."""
+    topic = visit.topic()
+    partition, offset = visit.number("partition", 0), visit.number("offset", 0)
+    assert partition is not None, "the default is a number"
+    assert offset is not None, "the default is a number"
+    where = TopicPartition(topic, partition)
+    contents = visit.contents(topic, partition=partition, offset=offset)
+    found = contents.record(await _read(visit, where, offset))
+    states = await _states(visit, where, offset)
+    headers = [
+        (name, contents.whole(content)) for name, content in found.headers[:HEADERS_SHOWN_MAX]
+    ]
+    story = contents.story(story_of(found.headers))
+    key, value = contents.whole(found.key), contents.whole(found.value)
+    context = {
+        "where": where,
+        "offset": offset,
+        "timestamp_ms": found.timestamp,
+        "key": key,
+        "value": value,
+        "headers": headers,
+        "more_headers": max(0, len(found.headers) - HEADERS_SHOWN_MAX),
+        "states": states,
+        "story": story,
+        "is_letter": topic in visit.watcher.view.letters,
+    }
+    data = {
+        "topic": topic, "partition": partition, "offset": offset, "timestamp_ms": found.timestamp,
+        "key": key.text, "value": value.text,
+        "headers": [(name, shown.text) for name, shown in headers], "groups": states,
+    }  # fmt: skip
+    return Page("record.html", f"{topic} {partition} {offset}", context, data)
+
+
+async def _read(visit: Visit, where: TopicPartition, offset: int) -> DecodedRecord:
+    wanted = PartitionRange(where, offset, offset + 1)
+    end = await offsets_of(visit.reading, [where], OffsetSpec.LATEST, timeout_ms=READ_MS)
+    if offset < end[where]:
+        async for batch in read_records(visit.reading, wanted, timeout_ms=READ_MS):
+            for found in batch:
+                if found.offset == offset:
+                    return found
+    raise NotThere(
+        f"Topic {where.topic!r} partition {where.partition} has no record at offset {offset}: "
+        "retention or compaction has removed it, it is a control record, or it is not there yet."
+    )
+
+
+async def _states(visit: Visit, where: TopicPartition, offset: int) -> list[dict[str, Any]]:
+    """Return the state of a record in each share group that has its partition."""
+    states = []
+    groups = [
+        group
+        for group in visit.watcher.view.share_groups
+        if any(part.where == where for part in group.partitions)
+    ]
+    for group in groups[:GROUPS_MAX]:
+        runs = await runs_of(visit, group.group_id, [where])
+        shown = next((each for each in runs.shown if (each.topic, each.partition) == where), None)
+        states.append(
+            {
+                "group": group.group_id,
+                "address": address("group", id=group.group_id),
+                "is_live": runs.source == LIVE,
+                **_state(shown, offset, runs.problem),
+            }
+        )
+    return states
+
+
+def _state(shown: ShownSharePartition | None, offset: int, problem: str | None) -> dict[str, Any]:
+    unknown = {"state": "unknown", "delivery_count": None, "member_id": None, "lock_ms_left": None}
+    if shown is None or shown.start_offset is None:
+        return {**unknown, "state": problem or "no offset yet"}
+    if offset < shown.start_offset:
+        return {**unknown, "state": "settled"}
+    run: ShownRun | None = next(
+        (run for run in shown.runs if run.first_offset <= offset <= run.last_offset), None
+    )
+    if run is not None:
+        return {
+            "state": run.state,
+            "delivery_count": run.delivery_count,
+            "member_id": run.member_id,
+            "lock_ms_left": run.lock_ms_left,
+        }
+    is_known = shown.end_offset is not None and offset >= shown.end_offset
+    return {**unknown, "state": "never delivered" if is_known else "unknown"}

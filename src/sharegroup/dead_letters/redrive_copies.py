@@ -1,0 +1,300 @@
+"""The copies of a redrive: which letters are sent back, to which topics, and with which headers.
+
+A copy is the application's record with its story.  Origin and attempts are kept, the number of
+failures starts at 0, and the number of redrives increases by one.  A letter that was redriven
+``redrives_max`` times stays, so a record cannot circulate forever.  All copies of one letter have
+the same id (`Letter.redrive_id`), by which a handler can detect duplicates.
+
+Letters of workers and of Apache Kafka are claims: every producer of their topic can write them.
+The same is true of the origin of a record that a producer wrote.  So a claimed target is only used
+if it was confirmed by name (ADR 0036).
+
+The group's own topic must exist.  A redrive does not create it, because no worker might read it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sharegroup.client.admin.topics import describe_topics
+from sharegroup.client.admin.types import TopicDescription
+from sharegroup.client.fetch.record_reading import PartitionRange
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.produce.producer import Producer, SendFuture
+from sharegroup.client.records import Header
+from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk
+from sharegroup.dead_letters.redriven import ALREADY, GONE, LOOPING, NO_LETTER, RAW_BATCH, Redriven
+from sharegroup.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.dead_letters.story import Story
+from sharegroup.dead_letters.story_headers import (
+    ATTEMPTS,
+    ORIGIN,
+    REDRIVE_ID,
+    TRACE,
+    redrive_headers,
+    story_headers,
+)
+from sharegroup.dead_letters.topics import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
+from sharegroup.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopic,
+    KafkaError,
+    MessageTooLarge,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+
+RATE_STEPS_PER_SECOND = 10
+"""A limited rate is kept in chunks of this fraction of a second."""
+
+HANDED_ON = (*ORIGIN, ATTEMPTS, TRACE)
+"""Headers of a worker's story that a copy keeps."""
+
+
+OF_ONE_TARGET = (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopic,
+    MessageTooLarge,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+"""Errors that concern one record or its topic; copies for other topics can still be sent."""
+
+OF_ONE_BATCH = (InvalidRecord, InvalidTimestamp, MessageTooLarge)
+"""Errors of one record for which a broker refuses its whole batch."""
+
+TARGETS_KNOWN_MAX = 10_000
+"""Cached topic descriptions; a dead-letter topic may name any number of groups."""
+
+
+NOT_A_TOPIC = "no topic can have this name"
+UNREADABLE = "a batch of letters cannot be decoded; its first offset is reported"
+
+Choice = tuple[Letter, str]
+"""A letter to send back, and its target topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveOptions:
+    """The letters that a redrive sends back, their topics, and the rate."""
+
+    selection: Selection = EVERYTHING
+    to: Literal["own", "original"] = "own"
+    redrives_max: int = 3
+    limit: int | None = None
+    rate: float | None = None
+    """Records per second; None for no limit."""
+    again: bool = False
+    """Whether letters that were redriven before are sent again."""
+    dry_run: bool = False
+    confirmed: frozenset[str] = frozenset()
+    """The topics to which letters may be sent that only claim to belong there."""
+
+
+class RedriveCopies:
+    """Chooses the letters of one redrive, makes their copies, and counts all of them in `done`.
+
+    ``at_ms`` is the time of the redrive, with which ``--again`` makes the ids of its copies.
+    """
+
+    def __init__(self, cluster: Cluster, options: RedriveOptions, at_ms: int) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._began = time.monotonic()
+        self.at_ms = at_ms
+        self._partitions: dict[str, int | str] = {}
+        """By target: its partition count, or the reason why nothing can be sent there."""
+        self.chosen = 0
+        """The number of letters that were chosen, which ``limit`` bounds."""
+        self._paced = 0
+        self.done = Redriven()
+
+    @property
+    def chunk_letters_max(self) -> int:
+        """The number of letters to choose from at a time."""
+        if self._options.rate is None:
+            return CHUNK_LETTERS_MAX
+        # A whole chunk is sent at once, so small chunks keep the rate even within a second.
+        return max(1, min(CHUNK_LETTERS_MAX, int(self._options.rate / RATE_STEPS_PER_SECOND)))
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether ``limit`` allows no further letter."""
+        return self.chosen == self._options.limit
+
+    def seconds_to_wait(self) -> float:
+        """Return how long the rate limit demands to wait before the next copies."""
+        if self._options.rate is None:
+            return 0.0
+        return max(0.0, self._began + self._paced / self._options.rate - time.monotonic())
+
+    def pace(self, count: int) -> None:
+        """Count copies that are handed over now, for the rate limit."""
+        self._paced += count
+
+    async def choose(self, chunk: Chunk) -> list[Choice]:
+        """Choose the letters of a chunk to send back, up to the limit, with their targets.
+
+        Counts the others.  Raises errors that do not concern only one target.
+        """
+        targets = [self._target(letter) for letter in chunk.letters]
+        await self._check(targets)
+        chosen: list[Choice] = []
+        room = sys.maxsize if self._options.limit is None else self._options.limit - self.chosen
+        for letter, target in zip(chunk.letters, targets, strict=True):
+            # The letters behind it are neither sent nor counted as left.
+            if len(chosen) == room:
+                break
+            if target is None:
+                self.done.left[NO_LETTER] += 1
+            elif why := self._why_left(letter, again=letter.offset in chunk.redriven):
+                self.done.left[why] += 1
+            elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
+                self.refuse(letter, target, reason)
+            elif self._is_claimed(letter) and target not in self._options.confirmed:
+                self.refuse(letter, target, unconfirmed(target))
+            else:
+                chosen.append((letter, target))
+        self.chosen += len(chosen)
+        self.done.without_headers += sum(letter.lacks_its_record for letter, _ in chosen)
+        return chosen
+
+    def _target(self, letter: Letter) -> str | None:
+        """The target topic; None if the letter names no group or no record."""
+        if self._options.to == "own":
+            group = letter.group
+            return own_topic(group) if group and letter.has_origin else None
+        origin = letter.story.origin
+        return None if origin is None or not letter.group else origin.topic
+
+    def _is_claimed(self, letter: Letter) -> bool:
+        """Whether a producer chose the target, and not the broker."""
+        own = self._options.to == "own"
+        return not letter.is_vouched if own else letter.is_origin_claimed
+
+    def _why_left(self, letter: Letter, *, again: bool) -> str | None:
+        if again and not self._options.again:
+            return ALREADY
+        if letter.redrives >= self._options.redrives_max:
+            return LOOPING
+        if letter.lacks_its_record and not letter.has_payload:
+            return GONE
+        if letter.is_raw_batch:
+            return RAW_BATCH
+        return None
+
+    async def _check(self, targets: Iterable[str | None]) -> None:
+        """Query new target topics; raises errors that do not concern only one target."""
+        names = {target for target in targets if target is not None}
+        new = [name for name in names.difference(self._partitions) if is_topic_name(name)]
+        if not new:
+            return
+        if len(self._partitions) + len(new) > TARGETS_KNOWN_MAX:
+            # `choose` needs all targets of this chunk, so those that were known are asked for
+            # again.
+            self._partitions.clear()
+            new = [name for name in names if is_topic_name(name)]
+        answers = await describe_topics(self._cluster, new, operation="WRITE")
+        for name, described in answers.items():
+            if isinstance(described, TopicDescription):
+                self._partitions[name] = described.partition_count
+            elif isinstance(described, OF_ONE_TARGET):
+                self._partitions[name] = self._why_not(name, described)
+            else:
+                raise described
+
+    def _why_not(self, target: str, error: KafkaError) -> str:
+        if not isinstance(error, UnknownTopicOrPartition):
+            return error_text(error)
+        if self._options.to == "own":
+            return (
+                f"topic {target!r} does not exist, so no worker of this group reads it: "
+                "start the worker once, or send back to the original topic (--to original)"
+            )
+        return f"topic {target!r} does not exist any more"
+
+    async def hand_over(self, producer: Producer, letter: Letter, target: str) -> SendFuture:
+        """Give a letter's copy to the producer; waits only if its buffer is full."""
+        to, key, value = self._partition(letter, target), letter.key, letter.value
+        copy = self._copy_headers(letter)
+        future = producer.send_now(target, value, key=key, headers=copy, partition=to)
+        if future is None:
+            future = await producer.send(target, value, key=key, headers=copy, partition=to)
+        return future
+
+    def refuse(self, letter: Letter, target: str, reason: str) -> None:
+        """Count a letter that cannot be sent, and stays."""
+        name = target[:TOPIC_CHARACTERS_MAX]
+        self.done.refused.add(name, reason, letter.partition, letter.offset)
+
+    def refuse_unreadable(self, batch: PartitionRange, _: KafkaError) -> None:
+        """Count a batch of letters that cannot be decoded."""
+        partition = batch.where
+        self.done.refused.add(partition.topic, UNREADABLE, partition.partition, batch.first)
+
+    def _partition(self, letter: Letter, target: str) -> int | None:
+        """The record's original partition if it goes to its original topic; None otherwise."""
+        if self._options.to == "own":
+            return None
+        origin = letter.story.origin
+        assert origin is not None, "a letter without an origin is not selected"
+        count = self._partitions[target]
+        assert isinstance(count, int), "no letter is sent to a refused target"
+        # A record that was sent with a delay has no partition (`NOWHERE`), and a topic that was
+        # made again may have fewer.
+        return origin.partition if 0 <= origin.partition < count else None
+
+    def _copy_headers(self, letter: Letter) -> list[Header]:
+        redrive_id = letter.redrive_id
+        if self._options.again:
+            # A handler that skips known ids would skip the copy that the user wants once more.
+            redrive_id += f"@{self.at_ms}"
+        return sent_back_headers(letter, redrive_id)
+
+
+def error_text(error: KafkaError) -> str:
+    """Return the reason for which a letter is refused."""
+    return f"{type(error).__name__}: {error}"
+
+
+def unconfirmed(target: str) -> str:
+    """Return the reason for which letters that only claim a target are not sent to it."""
+    return (
+        f"the dead letters claim this target: each producer of their topic could write that; if "
+        f"they may go to {target!r}, confirm it by name (--confirm {target})"
+    )
+
+
+def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
+    """Headers of a copy: the application's, and the story with no failures and one more redrive."""
+    told = letter.told
+    if not letter.tells_story:
+        story = letter.story
+        assert story.origin is not None, "a letter without an origin is not selected"
+        redriven_story = replace(
+            story,
+            failures=0,
+            due_ms=None,
+            unrouted=0,
+            suspicions=0,
+            redrives=story.redrives + 1,
+            redrive_id=redrive_id,
+        )
+        return [*letter.headers, *story_headers(redriven_story, story.origin)]
+    # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
+    # them anyway (`story_headers`).
+    return [
+        *letter.headers,
+        *[(name, told[name]) for name in HANDED_ON if name in told],
+        *redrive_headers(Story(redrives=letter.redrives + 1)),
+        (REDRIVE_ID, redrive_id.encode()),
+    ]

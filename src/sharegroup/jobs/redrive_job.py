@@ -1,0 +1,279 @@
+"""Jobs that redrive dead letters: each slice is one transaction.
+
+    letters  0   1   2   3   4   5   6   7             slice 1: copies of 0, 1, 3   ┐
+    copied   x   x       x                             ledger [0,2) [3,4)           ├ committed
+                             ▲ position 4              job: 3 done, position 4      ┘ together
+
+The next runner goes on at the position, so a letter is sent once, however often the job is taken
+over.  Readers of the target must be read_committed, because the copies of an aborted slice are sent
+again (ADR 0044).
+
+A refused copy fails its whole transaction.  The letters that a broker names are left out, and the
+others are sent again; if it names none, the slice is divided until one letter is left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from types import MappingProxyType
+from typing import ClassVar
+
+from sharegroup.client.fetch.record_reading import TopicMadeAgain
+from sharegroup.client.produce.producer import Producer, SendFuture
+from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
+from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.redrive_copies import (
+    OF_ONE_BATCH,
+    OF_ONE_TARGET,
+    Choice,
+    RedriveCopies,
+    RedriveOptions,
+    error_text,
+)
+from sharegroup.errors import KafkaError
+from sharegroup.jobs.filters import filter_of, options_document, options_of, selection_of
+from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest, Position, moved
+from sharegroup.jobs.job_run import JobAccess, JobRun
+from sharegroup.jobs.redrive_results import letters_of, redriven_document, redriven_of
+
+SLICE_LETTERS_MAX = 2_000
+SLICE_BYTES_MAX = 4 * 1024 * 1024
+"""Keys and values of the letters in a slice; a larger letter is a slice of its own.
+
+A slice has to be written within the time of a transaction.
+"""
+
+REDRIVE = "redrive"
+
+
+def redrive_request(topic: str, options: RedriveOptions, *, everything: bool = False) -> JobRequest:
+    """Return the request for a job that sends back the selected letters of a topic.
+
+    A selection without conditions raises InvalidConfig, unless ``everything`` says that all letters
+    are meant.
+    """
+    return JobRequest(
+        kind=REDRIVE,
+        topic=topic,
+        filter=filter_of(options.selection, everything=everything),
+        options=options_document(options),
+    )
+
+
+def _options(request: JobRequest) -> RedriveOptions:
+    return options_of(selection_of(request.filter), request.options)
+
+
+async def open_queue(run: JobRun, stack: AsyncExitStack) -> DeadLetterQueue:
+    """Open the letters that are left to read; the first run notes where they end.
+
+    Raises TopicMadeAgain if the topic was deleted and created again since then.
+    """
+    queue = DeadLetterQueue(run.job.request.topic, **run.access.reading)
+    await run.during(stack.enter_async_context(queue))
+    if run.job.topic_id is None:
+        positions = tuple(
+            Position(log_range.where.partition, log_range.first, log_range.end)
+            for log_range in queue.ranges
+        )
+        await run.slice(topic_id=queue.topic_id, positions=positions)
+        return queue
+    if run.job.topic_id != queue.topic_id:
+        raise TopicMadeAgain(
+            f"topic {queue.topic!r} was deleted and created again since job {run.job.id!r} began; "
+            "start another job for the new one"
+        )
+    left = {position.partition: position for position in run.job.positions}
+    queue.ranges = [
+        log_range._replace(
+            first=max(log_range.first, left[log_range.where.partition].next),
+            end=left[log_range.where.partition].end,
+        )
+        for log_range in queue.ranges
+        if log_range.where.partition in left
+    ]
+    return queue
+
+
+class RedriveJobs:
+    """The kind of jobs that send dead letters back."""
+
+    producing: ClassVar[Document] = MappingProxyType({"request_bytes_max": LETTER_BYTES_MAX})
+    """A letter has more headers than the record sent back, so this limit is large enough."""
+
+    def check(self, request: JobRequest) -> None:
+        """Raise InvalidConfig if the filter or the options are not valid."""
+        _options(request)
+
+    async def plan(self, request: JobRequest, access: JobAccess) -> JobPlan:
+        """Count what would be sent, without sending anything."""
+        options = _options(request)
+        async with DeadLetterQueue(request.topic, **access.reading) as queue:
+            copies = RedriveCopies(queue.cluster, options, at_ms=0)
+            async for chunk in queue.chunks(
+                options.selection, complete=True, unreadable=copies.refuse_unreadable
+            ):
+                copies.done.sent.update(target for _, target in await copies.choose(chunk))
+                if copies.is_at_limit:
+                    break
+        return JobPlan(sum(copies.done.sent.values()), redriven_document(copies.done))
+
+    async def run(self, run: JobRun) -> None:
+        """Send back what is left, slice by slice."""
+        options = _options(run.job.request)
+        async with AsyncExitStack() as stack:
+            queue = await open_queue(run, stack)
+            await queue.ledger.create(queue.cluster)
+            firsts = {log_range.where.partition: log_range.first for log_range in queue.ranges}
+            await queue.ledger.prune(queue.cluster, queue.noted, firsts)
+            await _Slices(run, queue, options).send_all()
+
+
+class _SliceRefused(Exception):
+    """Copies of a slice were refused, so nothing of it was written."""
+
+    def __init__(self, refused: Sequence[tuple[Choice, KafkaError]]) -> None:
+        super().__init__(refused)
+        self.refused = refused
+
+
+class _Slices:
+    """The slices of one run."""
+
+    def __init__(self, run: JobRun, queue: DeadLetterQueue, options: RedriveOptions) -> None:
+        self._run = run
+        self._queue = queue
+        self._options = options
+        # The time of the job and not of the run: `--again` makes the ids of its copies with it.
+        copies = RedriveCopies(queue.cluster, options, run.job.created_ms)
+        copies.done = redriven_of(run.job.result)
+        copies.chosen = int(run.job.result.get("chosen", 0))
+        self._copies = copies
+        self._partition = -1
+        self._choices: list[Choice] = []
+        """The letters of the next slice; all are of one partition."""
+        self._end = 0
+        """The offset up to which the partition is read."""
+
+    async def send_all(self) -> None:
+        copies = self._copies
+        if copies.is_at_limit:
+            return
+        letters_max = min(SLICE_LETTERS_MAX, copies.chunk_letters_max)
+        chunks = self._queue.chunks(
+            self._options.selection, size=letters_max, complete=True, empty=True,
+            unreadable=copies.refuse_unreadable,
+        )  # fmt: skip
+        async for chunk in chunks:
+            if chunk.partition != self._partition:
+                await self._send()
+                self._partition = chunk.partition
+            self._choices += await copies.choose(chunk)
+            self._end = chunk.end
+            if copies.is_at_limit:
+                break
+            if len(self._choices) >= letters_max or self._run.is_slice_due:
+                await self._send()
+        await self._send()
+
+    async def _send(self) -> None:
+        """Send the chosen letters, in as many slices as they need."""
+        if self._partition < 0:
+            return
+        choices, self._choices = self._choices, []
+        parts = list(_parts(choices)) or [choices]
+        for number, part in enumerate(parts, 1):
+            await self._run.look()
+            if part:
+                await self._run.pause(self._copies.seconds_to_wait())
+                self._copies.pace(len(part))
+            is_last = number == len(parts)
+            await self._send_part(part, self._end if is_last else part[-1][0].offset + 1)
+
+    async def _send_part(self, choices: Sequence[Choice], end: int) -> None:
+        """Send letters in one transaction, after which everything below ``end`` is processed."""
+        try:
+            await self._send_slice(choices, end)
+        except _SliceRefused as refusal:
+            refused = refusal.refused
+        else:
+            return
+        culprits = [pair for pair in refused if len(choices) == 1 or _is_certain(pair[1], refused)]
+        for (letter, target), error in culprits:
+            self._copies.refuse(letter, target, error_text(error))
+        left_out = {letter.offset for (letter, _), _ in culprits}
+        left = [choice for choice in choices if choice[0].offset not in left_out]
+        if culprits:
+            await self._send_part(left, end)
+            return
+        middle = len(left) // 2
+        await self._send_part(left[:middle], left[middle - 1][0].offset + 1)
+        await self._send_part(left[middle:], end)
+
+    async def _send_slice(self, choices: Sequence[Choice], end: int) -> None:
+        sent: dict[str, int] = defaultdict(int)
+        for _, target in choices:
+            sent[target] += 1
+        # A copy of the counts, because they count only if the slice is committed.
+        done = redriven_of(redriven_document(self._copies.done))
+        done.sent.update(sent)
+
+        async def write(producer: Producer) -> None:
+            await self._write_copies(producer, choices)
+
+        job = self._run.job
+        await self._run.slice(
+            write if choices else None,
+            positions=moved(job.positions, {self._partition: end}),
+            progress=JobProgress(job.progress.counted, letters_of(done)),
+            result={**redriven_document(done), "chosen": self._copies.chosen},
+        )
+        self._copies.done = done
+
+    async def _write_copies(self, producer: Producer, choices: Sequence[Choice]) -> None:
+        refused: list[tuple[Choice, KafkaError]] = []
+        futures: list[tuple[Choice, SendFuture]] = []
+        for choice in choices:
+            try:
+                futures.append((choice, await self._copies.hand_over(producer, *choice)))
+            except OF_ONE_TARGET as error:
+                refused.append((choice, error))
+        failed: BaseException | None = None
+        for choice, future in futures:
+            with suppress(KafkaError):  # Read in the next line.
+                await future
+            error_of_copy = future.exception()
+            if isinstance(error_of_copy, OF_ONE_TARGET):
+                refused.append((choice, error_of_copy))
+            failed = failed or error_of_copy
+        if refused:
+            raise _SliceRefused(refused)
+        if failed is not None:
+            raise failed
+        targets = sorted({target for _, target in choices})
+        facts = {"at_ms": self._copies.at_ms, "to": targets, "job": self._run.job.id}
+        offsets = [letter.offset for letter, _ in choices]
+        await self._queue.ledger.note(producer, self._partition, offsets, facts=facts)
+
+
+def _is_certain(error: KafkaError, refused: Sequence[tuple[Choice, KafkaError]]) -> bool:
+    """Whether the error is of this copy, and not perhaps of another one in its batch."""
+    if not isinstance(error, OF_ONE_BATCH):
+        return True
+    # A broker that names the records gives each an error of its own (KIP-467).  One that refuses
+    # the batch gives all of them the same.
+    return sum(other is error for _, other in refused) == 1
+
+
+def _parts(choices: Sequence[Choice]) -> Iterator[Sequence[Choice]]:
+    """Divide letters into slices by their number and size."""
+    first = size = 0
+    for index, (letter, _) in enumerate(choices):
+        size += len(letter.key or b"") + len(letter.value or b"")
+        if index > first and (size > SLICE_BYTES_MAX or index - first >= SLICE_LETTERS_MAX):
+            yield choices[first:index]
+            first, size = index, len(letter.key or b"") + len(letter.value or b"")
+    if first < len(choices):
+        yield choices[first:]

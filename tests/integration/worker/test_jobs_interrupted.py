@@ -1,0 +1,104 @@
+"""Runners of jobs that are killed, frozen or refused: each letter is sent once all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from sharegroup.client import AdminClient
+from sharegroup.client.admin.types import AlterConfig, ConfigResource
+from sharegroup.jobs import Job, Jobs, JobState
+from sharegroup.jobs.job_run import TRANSACTION_TIMEOUT_MS
+from sharegroup.protocol_enums import ResourceType
+from tests.integration.worker.collecting import on_a_loop
+from tests.integration.worker.dead import Given, NoAnswer, bury, failed
+from tests.integration.worker.jobs_scene import (
+    committed,
+    each_once,
+    request,
+    runner,
+    set_up,
+    until,
+)
+
+RATE = 500
+FROZEN_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 12
+"""Past the timeout of a transaction, and the time after which a coordinator looks again."""
+
+
+def has_begun(job: Job) -> bool:
+    return job.progress.done >= 200
+
+
+@on_a_loop
+async def test_kill_9_of_a_runner_loses_and_repeats_nothing(bootstrap: str, group: str) -> None:
+    await set_up(bootstrap, group)
+    async with Jobs(bootstrap_servers=bootstrap) as jobs:
+        job = await jobs.start(request(group, rate=RATE))
+        with runner(bootstrap, job.id) as process:
+            await until(jobs, job.id, has_begun)
+            process.kill()
+        assert (await jobs.show(job.id)).state is JobState.RUNNING
+        await jobs.resume(job.id)
+        done = await jobs.run(job.id)
+    assert (done.state, done.progress.done) == (JobState.DONE, 1_000)
+    assert await each_once(bootstrap, group)
+
+
+@on_a_loop
+async def test_runner_that_was_frozen_is_fenced_and_says_so(bootstrap: str, group: str) -> None:
+    """It is frozen in the middle, another one takes over at once, and then it wakes up."""
+    await set_up(bootstrap, group)
+    async with Jobs(bootstrap_servers=bootstrap) as jobs:
+        job = await jobs.start(request(group, rate=RATE))
+        with runner(bootstrap, job.id) as process:
+            await until(jobs, job.id, has_begun)
+            process.send_signal(signal.SIGSTOP)
+            await jobs.resume(job.id)
+            assert (await jobs.run(job.id)).state is JobState.DONE
+            process.send_signal(signal.SIGCONT)
+            out, _ = await asyncio.to_thread(process.communicate, timeout=60)
+    assert out.startswith(f"taken: job '{job.id}' is done and has the runner"), out
+    assert await each_once(bootstrap, group)
+
+
+@on_a_loop
+async def test_runner_frozen_past_its_transaction_goes_on_if_nobody_took_over(
+    bootstrap: str, group: str
+) -> None:
+    await set_up(bootstrap, group)
+    async with Jobs(bootstrap_servers=bootstrap) as jobs:
+        job = await jobs.start(request(group, rate=RATE))
+        with runner(bootstrap, job.id) as process:
+            await until(jobs, job.id, has_begun)
+            process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(FROZEN_SECONDS)  # The time of the coordinator, which is the case.
+            process.send_signal(signal.SIGCONT)
+            out, _ = await asyncio.to_thread(process.communicate, timeout=60)
+    assert out == "done\n"
+    assert await each_once(bootstrap, group)
+
+
+@on_a_loop
+async def test_letters_that_a_broker_refuses_stay_and_all_others_are_sent(
+    bootstrap: str, group: str
+) -> None:
+    """The target takes no record above 2,000 bytes: one letter is too large, the last is not."""
+    dead = await set_up(bootstrap, group, 3)
+    large = Given("orders", offset=3, value=b"x" * 3_000)
+    small = Given("orders", offset=4, value=b"4")
+    await bury(
+        bootstrap, dead, group, *((given, failed(NoAnswer("late"))) for given in (large, small))
+    )
+    async with AdminClient(bootstrap_servers=bootstrap) as admin:
+        resource = ConfigResource(ResourceType.TOPIC, f"{group}.retry")
+        await admin.incremental_alter_configs(
+            {resource: [AlterConfig("max.message.bytes", "2000")]}
+        )
+    async with Jobs(bootstrap_servers=bootstrap) as jobs:
+        done = await jobs.run((await jobs.start(request(group))).id)
+    assert (done.state, done.progress.done) == (JobState.DONE, 5)
+    [refused] = done.result["refused"]
+    assert (refused["letters"], refused["runs"]) == (1, [[0, 3, 4]])
+    assert refused["reason"].startswith("MessageTooLarge")
+    assert await committed(bootstrap, f"{group}.retry") == [b"0", b"1", b"2", b"4"]
