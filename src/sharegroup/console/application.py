@@ -24,6 +24,7 @@ from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, V
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import Watcher
+from sharegroup.console.web import openapi
 from sharegroup.console.web.bodies import BadBody
 from sharegroup.console.web.changes import ChangeRoute, api_fields, changed, form_fields
 from sharegroup.console.web.gate import EVENT_STREAM, VISITOR, Gate, base_of, visitor_of
@@ -189,6 +190,7 @@ def _routes(console: Console, changes: Sequence[ChangeRoute]) -> Sequence[BaseRo
     for route in ROUTES:
         routes.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
         routes.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
+    routes.append(WebRoute(API + openapi.PATH, _description_endpoint(changes), methods=["GET"]))
     for change in changes:
         routes.append(WebRoute(change.path, _form_endpoint(console, change), methods=["POST"]))
         routes.append(
@@ -240,6 +242,14 @@ def _api_endpoint(console: Console, route: Route) -> Any:
         page, status = await _made(console, route, request)
         data = page.data if status == 200 else {"error": page.context["problem"]}
         return Response(to_json(data), status, media_type="application/json")
+
+    return endpoint
+
+
+def _description_endpoint(changes: Sequence[ChangeRoute]) -> Any:
+    async def endpoint(request: Request) -> Response:
+        document = openapi.openapi(base_of(request) + API, ROUTES, changes)
+        return Response(to_json(document), media_type="application/json")
 
     return endpoint
 
