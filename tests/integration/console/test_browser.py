@@ -14,7 +14,7 @@ import pytest
 
 from sharegroup.console.web.routes import ROUTES
 from tests.support.browser import ALL, Watched
-from tests.support.console_scene import Scene
+from tests.support.console_scene import Scene, wait_until_seen
 
 QUERIES = {
     "/group": "?id=billing",
@@ -173,7 +173,7 @@ def test_hidden_tab_closes_its_stream_and_opens_it_again(watched: Watched, scene
 
 def test_subject_that_is_gone_is_told(watched: Watched, scene: Scene) -> None:
     scene.add_group("short-lived")
-    scene.wait_until_seen("short-lived")
+    wait_until_seen(scene.url, "short-lived")
     page = watched.page
     page.goto(f"{scene.url}/groups")
     page.get_by_role("link", name="short-lived").click()
