@@ -34,6 +34,8 @@ _JAVA_FRAME = re.compile(r"^\s+(at |\.\.\. \d+ more)")
 """A line of a Java stack trace; log tails omit these, because they hide the error."""
 _READY = re.compile(r"^ready bootstrap=(\S+) cluster=\S+ data=.*$", re.MULTILINE)
 
+_CONSOLE = re.compile(r"^ready console=(\S+)$", re.MULTILINE)
+
 
 class ChildFailed(Exception):
     """A process of the demo ended unexpectedly, or did not end when it should."""
@@ -77,6 +79,11 @@ class Children:
             return None
         self._ready_seen = len(lines)
         return str(lines[-1])
+
+    def console_url(self, name: str) -> str | None:
+        """Return the address of a console; None until it has printed it, or if it has ended."""
+        found = _CONSOLE.search(self._path(name, "out").read_text())
+        return str(found[1]) if found and self._running[name].poll() is None else None
 
     def check(self, *names: str) -> None:
         """Raise ChildFailed if one of the processes is no longer running."""

@@ -38,6 +38,8 @@ async def play(plan: Plan, console: Console, pictures: Pictures) -> dict[str, An
     Each prints its figures and draws its pictures at its end; all figures are returned.
     """
     async with stage(plan) as stage_:
+        if stage_.console_url is not None:
+            console.print(f"The console shows the queue while this runs: {stage_.console_url}")
         evidence, figures = await _dispatch(stage_, console, pictures.timeline)
         if pictures.delays is not None and pictures.query is not None:
             run, figures["pipeline"] = await _pipeline(stage_, evidence, console)

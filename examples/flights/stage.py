@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from examples.flights.broker_view import BrokerView
@@ -13,6 +14,9 @@ from examples.flights.waiting import wait_for
 from sharegroup.client import AdminClient
 
 BROKER = "broker"
+CONSOLE = "console"
+CONSOLE_NEEDS = ("jinja2", "starlette", "uvicorn")
+"""The libraries of the extra ``console``; without them the demo has no console."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Stage:
     children: Children
     broker: BrokerProcess
     view: BrokerView
+    console_url: str | None
+    """The address of the console; None without its extra."""
 
 
 @asynccontextmanager
@@ -74,7 +80,31 @@ async def stage(plan: Plan) -> AsyncIterator[Stage]:
         async with AdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
             view = BrokerView(admin, broker.bootstrap_servers)
             await view.prepare()
-            yield Stage(plan, children, broker, view)
+            console_url = await _start_console(children, broker.bootstrap_servers)
+            yield Stage(plan, children, broker, view, console_url)
+            if console_url is not None:
+                children.stop(CONSOLE)
         children.stop(BROKER)
     finally:
         children.kill_all()
+
+
+async def _start_console(children: Children, bootstrap_servers: str) -> str | None:
+    """Start the console and return its address; None if its libraries are not installed.
+
+    It is a process of the demo, not of the broker, so it shows how the broker is killed.
+    """
+    if not all(map(find_spec, CONSOLE_NEEDS)):
+        return None
+    options = ("--port", "0", "--bootstrap-server", bootstrap_servers)
+    children.start(CONSOLE, "-m", "sharegroup", "console", *options)
+    urls: list[str] = []
+
+    def is_ready() -> bool:
+        children.check(CONSOLE)
+        url = children.console_url(CONSOLE)
+        urls.extend([url] if url else [])
+        return bool(urls)
+
+    await wait_for(is_ready, "the console to print its address")
+    return urls[0]

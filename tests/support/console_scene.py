@@ -81,20 +81,6 @@ class Scene:
         for record in sent:
             record.result(30)
 
-    def wait_until_seen(self, *groups: str) -> None:
-        """Wait until the console has described these groups."""
-        end = time.monotonic() + HANGING_SECONDS
-        while time.monotonic() < end:
-            rows = [
-                row
-                for page in ("groups", "consumer-groups")
-                for row in json.load(urlopen(f"{self.url}/api/v1/{page}"))["groups"]
-            ]
-            if set(groups) <= {row["group"] for row in rows if row["members"] is not None}:
-                return
-            time.sleep(0.1)
-        raise TimeoutError(f"the console did not describe {groups}; it knows {rows}")
-
     def add_group(self, group_id: str) -> None:
         """Make a share group without members."""
         with AdminClient(bootstrap_servers=self.bootstrap_servers) as admin:
@@ -148,6 +134,21 @@ def console(bootstrap_servers: str, *options: str, log: Path) -> Iterator[str]:
         process.stdout.close()
 
 
+def wait_until_seen(url: str, *groups: str) -> None:
+    """Wait until the console has described these groups."""
+    end = time.monotonic() + HANGING_SECONDS
+    while time.monotonic() < end:
+        rows = [
+            row
+            for page in ("groups", "consumer-groups")
+            for row in json.load(urlopen(f"{url}/api/v1/{page}"))["groups"]
+        ]
+        if set(groups) <= {row["group"] for row in rows if row["members"] is not None}:
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"the console did not describe {groups}; it knows {rows}")
+
+
 @contextmanager
 def shop(folder: Path) -> Iterator[Scene]:
     """Run the broker with its groups, and a console on its metrics port."""
@@ -188,7 +189,7 @@ def shop(folder: Path) -> Iterator[Scene]:
             scene.produce(topic, count)
         _visit(stack, broker.bootstrap_servers)
         scene.work()
-        scene.wait_until_seen(*GROUPS, "warehouse")
+        wait_until_seen(url, *GROUPS, "warehouse")
         yield scene
 
 

@@ -25,6 +25,7 @@ from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, V
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import Watcher
+from sharegroup.console.web import openapi
 from sharegroup.console.web.bodies import BadBody
 from sharegroup.console.web.changes import ChangeRoute, api_fields, changed, form_fields
 from sharegroup.console.web.gate import EVENT_STREAM, VISITOR, Gate, base_of, visitor_of
@@ -59,7 +60,6 @@ class Console:
         self.renderer = Renderer()
         self.streams = Streams()
         self.visitors = Visitors(settings)
-        self.pages: Shared[tuple[Page, int]] = Shared()
         self.parts: Shared[dict[str, str] | str] = Shared()
         self.values_seen = ValuesSeen()
         self._clients: Connection | None = None
@@ -97,8 +97,9 @@ class Console:
         return self._clients is not None
 
     async def wait_first_look(self) -> None:
-        """Wait a little for the first look at the cluster, so that the first page has it."""
+        """Return after the watcher's first look, or after a moment; somebody looks from now on."""
         assert self._watcher is not None, "the console runs"
+        self._watcher.looks_at()
         await self._watcher.wait_first_look(FIRST_LOOK_SECONDS)
 
     def visit(self, request: Request, path: str) -> Visit:
@@ -192,6 +193,7 @@ def _routes(console: Console, changes: Sequence[ChangeRoute]) -> Sequence[BaseRo
     for route in ROUTES:
         routes.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
         routes.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
+    routes.append(WebRoute(API + openapi.PATH, _description_endpoint(changes), methods=["GET"]))
     for change in changes:
         routes.append(WebRoute(change.path, _form_endpoint(console, change), methods=["POST"]))
         routes.append(
@@ -243,6 +245,14 @@ def _api_endpoint(console: Console, route: Route) -> Any:
     return endpoint
 
 
+def _description_endpoint(changes: Sequence[ChangeRoute]) -> Any:
+    async def endpoint(request: Request) -> Response:
+        document = openapi.openapi(base_of(request) + API, ROUTES, changes)
+        return Response(to_json(document), media_type="application/json")
+
+    return endpoint
+
+
 def _form_endpoint(console: Console, change: ChangeRoute) -> Any:
     """Return the endpoint for forms of pages, which leads to the page with the result."""
 
@@ -285,12 +295,7 @@ def _address(request: Request, route: Route) -> Hashable:
 
 
 async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
-    """Return the page and its status, made once for all who ask for it within a second."""
-    return await console.pages.get(_address(request, route), lambda: _make(console, route, request))
-
-
-async def _make(console: Console, route: Route, request: Request) -> tuple[Page, int]:
-    """Make a page; a failure is a page, too."""
+    """Return the page and its status; a failure is a page, too."""
     await console.wait_first_look()
     return await _answered(route.page(console.visit(request, route.path)), "try again")
 

@@ -14,16 +14,25 @@ import pytest
 
 from sharegroup.console.web.routes import ROUTES
 from tests.support.browser import ALL, Watched
-from tests.support.console_scene import Scene
+from tests.support.console_scene import Scene, wait_until_seen
 
-QUERIES = {"/group": "?id=billing", "/topic": "?name=orders"}
+QUERIES = {
+    "/group": "?id=billing",
+    "/topic": "?name=orders",
+    "/reset": "?group=mailer",
+    "/letter": "?topic=dlq.orders&partition=0&offset=0",
+    "/job": "?id=none",
+    "/record": "?topic=orders&partition=0&offset=0",
+    "/produce": "?topic=orders",
+}
+FAILURES = ("/group?id=none", "/topic", "/job?id=none", "/plan")
 SCREENS = [
     *(route.path + QUERIES.get(route.path, "") for route in ROUTES),
-    *("/group?id=warehouse", "/group?id=none", "/topic"),
+    *("/group?id=warehouse", "/records?topic=orders", "/letters?topic=dlq.orders"),
+    *("/group?id=none", "/topic"),
 ]
 SOME = SCREENS if ALL else ["/", "/group?id=billing"]
 """Where a check takes long, `make test` does it on these; `make console-test` on all."""
-FAILURES = ("/group?id=none", "/topic")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 SERIOUS = ("serious", "critical")
 
@@ -164,7 +173,7 @@ def test_hidden_tab_closes_its_stream_and_opens_it_again(watched: Watched, scene
 
 def test_subject_that_is_gone_is_told(watched: Watched, scene: Scene) -> None:
     scene.add_group("short-lived")
-    scene.wait_until_seen("short-lived")
+    wait_until_seen(scene.url, "short-lived")
     page = watched.page
     page.goto(f"{scene.url}/groups")
     page.get_by_role("link", name="short-lived").click()

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sharegroup.client import AdminClient, Consumer, Producer, ShareConsumer
+from sharegroup.client import AdminClient, Consumer, Producer, ShareConsumer, TopicPartition
 from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.application import application
 from sharegroup.console.settings import ConsoleSettings
@@ -264,3 +264,35 @@ def test_pages_around_the_queue() -> None:
                 await producer.abort_transaction()
 
     asyncio.run(run())
+
+
+def test_each_described_page_answers_and_misses_what_it_needs() -> None:
+    """Each GET of the description answers with JSON, given what it needs; without one of these it
+    answers 400 or 404 with an error, as the description says."""
+    given = {"id": "billing", "group": "billing", "name": "orders", "topic": "orders",
+             "kind": "purge"}  # fmt: skip
+
+    async def body() -> None:
+        async with broker() as there, console(there) as get:
+            await there.create_topic("orders")
+            await there.produce("orders", "a")
+            async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
+                await admin.alter_share_group_offsets("billing", {TopicPartition("orders", 0): 0})
+            await until(get, "/groups", lambda page: bool(page["groups"]))
+            document = (await get("/api/v1/openapi.json")).json()
+            for path, operations in document["paths"].items():
+                if "get" not in operations:
+                    continue
+                named = operations["get"]["parameters"]
+                needs = [entry["name"] for entry in named if entry.get("required")]
+                answer = await get(f"/api/v1{path}", **{name: given[name] for name in needs})
+                assert str(answer.status_code) in operations["get"]["responses"]
+                assert isinstance(answer.json(), dict)
+                if path not in ("/job", "/plan", "/letter"):  # There are no jobs and letters.
+                    assert answer.status_code == 200, (path, answer.text)
+                if needs:
+                    missing = await get(f"/api/v1{path}")
+                    assert missing.status_code in (400, 404), path
+                    assert missing.json().keys() == {"error"}
+
+    asyncio.run(body())

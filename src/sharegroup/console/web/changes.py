@@ -51,6 +51,8 @@ class ChangeRoute(NamedTuple):
     kind: Change
     subject: Callable[[Visit, Fields], Awaitable[Subject]]
     perform: Callable[[Visit, Fields], Awaitable[Changed]]
+    fields: tuple[str, ...] = ()
+    """The names of its fields."""
 
 
 async def named_subject(_: Visit, fields: Fields) -> Subject:

@@ -30,35 +30,80 @@ class Route(NamedTuple):
     name: str = ""
     parent: str = ""
     """The path of the page in the navigation that this one belongs to."""
+    needs: tuple[str, ...] = ()
+    """The parameters without which there is no such page."""
+    takes: tuple[str, ...] = ()
+    """Its other parameters, without those of its tables."""
+    tables: tuple[str, ...] = ()
+    """The names of its tables, which are sorted, searched and paged by parameters."""
 
+
+PLACE = ("partition", "offset")
+PLANNED = ("kind", "topic")
+PLAN_OPTIONS = tuple(name for name in jobs.FIELDS if name not in PLANNED)
 
 ROUTES = (
-    Route("/", overview.overview, "Overview"),
-    Route("/groups", groups.groups, "Share groups"),
-    Route("/group", groups.group, parent="/groups"),
-    Route("/reset", resets.reset, parent="/groups"),
-    Route("/letters", letters.letters, "Dead letters"),
-    Route("/letter", letters.letter, parent="/letters"),
-    Route("/jobs", jobs.jobs, "Jobs"),
-    Route("/job", jobs.job, parent="/jobs"),
-    Route("/plan", jobs.plan, parent="/letters"),
-    Route("/records", records.records, "Records"),
-    Route("/record", records.record, parent="/records"),
-    Route("/produce", produce.form, parent="/records"),
-    Route("/topics", around.topics, "Topics"),
-    Route("/topic", around.topic, parent="/topics"),
-    Route("/consumer-groups", around.consumer_groups, "Consumer groups"),
-    Route("/transactions", transactions.transactions, "Transactions"),
-    Route("/access", rights.rights, "Access"),
-    Route("/brokers", around.brokers, "Brokers"),
+    Route("/", overview.overview, "Overview", tables=("groups",)),
+    Route("/groups", groups.groups, "Share groups", tables=("groups",)),
+    Route(
+        *("/group", groups.group),
+        parent="/groups",
+        needs=("id",),
+        takes=("span",),
+        tables=("members", "partitions", "runs"),
+    ),
+    Route(
+        *("/reset", resets.reset),
+        parent="/groups",
+        needs=("group",),
+        takes=("to", "topic", "offset", "time"),
+        tables=("plan",),
+    ),
+    Route(
+        *("/letters", letters.letters, "Dead letters"),
+        takes=("topic", *letters.CONDITIONS),
+        tables=("topics", "kinds", "letters"),
+    ),
+    Route("/letter", letters.letter, parent="/letters", needs=("topic",), takes=PLACE),
+    Route("/jobs", jobs.jobs, "Jobs", tables=("jobs",)),
+    Route("/job", jobs.job, parent="/jobs", needs=("id",)),
+    Route("/plan", jobs.plan, parent="/letters", needs=PLANNED, takes=PLAN_OPTIONS),
+    Route(
+        *("/records", records.records, "Records"),
+        takes=("topic", "order", "key", "value", "header", "where", *PLACE, "time", "at"),
+    ),
+    Route("/record", records.record, parent="/records", needs=("topic",), takes=PLACE),
+    Route("/produce", produce.form, parent="/records", needs=("topic",)),
+    Route("/topics", around.topics, "Topics", tables=("topics",)),
+    Route("/topic", around.topic, parent="/topics", needs=("name",), tables=("partitions",)),
+    Route("/consumer-groups", around.consumer_groups, "Consumer groups", tables=("groups",)),
+    Route("/transactions", transactions.transactions, "Transactions", tables=("transactions",)),
+    Route("/access", rights.rights, "Access", tables=("acls", "users", "quotas")),
+    Route("/brokers", around.brokers, "Brokers", tables=("brokers",)),
 )
 
 CHANGES: tuple[ChangeRoute, ...] = (
-    ChangeRoute("/jobs/start-redrive", Change.REDRIVE, named_subject, job_changes.start_redrive),
-    ChangeRoute("/jobs/start-purge", Change.PURGE, named_subject, job_changes.start_purge),
-    ChangeRoute("/groups/reset", Change.RESET, group_subject, resets.perform),
-    ChangeRoute("/records/produce", Change.PRODUCE, named_subject, produce.perform),
-    ChangeRoute("/jobs/abort", Change.ABORT, job_changes.job_subject, job_changes.abort),
-    ChangeRoute("/jobs/resume", Change.RESUME, job_changes.job_subject, job_changes.resume),
+    ChangeRoute(
+        *("/jobs/start-redrive", Change.REDRIVE, named_subject, job_changes.start_redrive),
+        fields=(*jobs.FIELDS, "counted"),
+    ),
+    ChangeRoute(
+        *("/jobs/start-purge", Change.PURGE, named_subject, job_changes.start_purge),
+        fields=(*jobs.FIELDS, "counted"),
+    ),
+    ChangeRoute(
+        *("/groups/reset", Change.RESET, group_subject, resets.perform), fields=("group", "plan")
+    ),
+    ChangeRoute(
+        *("/records/produce", Change.PRODUCE, named_subject, produce.perform),
+        fields=("topic", "partition", "key", "value", "null", "headers"),
+    ),
+    ChangeRoute(
+        *("/jobs/abort", Change.ABORT, job_changes.job_subject, job_changes.abort), fields=("id",)
+    ),
+    ChangeRoute(
+        *("/jobs/resume", Change.RESUME, job_changes.job_subject, job_changes.resume),
+        fields=("id",),
+    ),
 )
 """What users may change."""
