@@ -130,6 +130,7 @@ def test_directory_of_another_user_is_named_with_who_may_use_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path)
+    tmp_path.chmod(0o755)
     monkeypatch.chdir(tmp_path)  # Another user may not go through the folders above.
     repair(tmp_path, "--execute")  # Imports what another user may not read.
     os.seteuid(OTHER_USER)
