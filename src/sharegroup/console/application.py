@@ -118,6 +118,7 @@ class Console:
             admin=clients.admin,
             reading=clients.reading,
             options=clients.options,
+            jobs=clients.jobs,
             starter=visitor.user.name
             if visitor.clients
             else f"{OF_THE_CONSOLE}{visitor.user.name}",

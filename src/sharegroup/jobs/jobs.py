@@ -137,6 +137,10 @@ class Jobs:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections that read the topic of jobs."""
         self._cluster.close()
 
     @property

@@ -20,6 +20,7 @@ from sharegroup.console.access.sight import SeenWatcher
 from sharegroup.console.records.contents import Contents
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import Histories
+from sharegroup.jobs import Jobs
 
 
 class NotThere(Exception):
@@ -61,6 +62,7 @@ class Visit:
     reading: Cluster
     options: ClientOptions
     """The options of clients that a page opens for itself: those of the user's connection."""
+    jobs: Jobs
     starter: str
     """The name of the user in jobs; it says whose connection runs them."""
     runs_job: Callable[[str], None]
