@@ -182,6 +182,16 @@ def test_no_modules_import_each_other() -> None:
     TopologicalSorter(imported).prepare()  # Raises a CycleError that names the modules.
 
 
+def test_waits_do_not_lose_a_cancellation() -> None:
+    """Python 3.11's `wait_for` ends without an error if what it waits for comes with the cancel."""
+    using = [
+        str(path)
+        for path in (ROOT / "src").rglob("*.py")
+        if "asyncio.wait_for(" in path.read_text()
+    ]
+    assert using == [], "use asyncio.timeout"
+
+
 def test_private_attributes_of_aiokafka_are_not_used() -> None:
     using = {
         name_of(path): private

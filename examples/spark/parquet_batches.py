@@ -4,7 +4,7 @@
     python examples/spark/parquet_batches.py 127.0.0.1:9092 orders
     echo '{"id": 1, "version": 1, "total": 9.5}' | sharegroup produce orders
     echo 'one apple' | sharegroup produce orders
-    sharegroup tail orders.unreadable
+    sharegroup tail warehouse.dead
 
 Spark gives a batch that is run again after a crash the same number, and ``kafka-share`` gives it
 the same records.  So overwriting the folder of the batch writes each order exactly once.  A
@@ -27,7 +27,7 @@ def store(batch: DataFrame, batch_id: int, *, folder: Path) -> None:
     order = f.from_json(f.col("value").cast("string"), "id LONG, version LONG, total DOUBLE")
     rows = batch.withColumn("o", order).persist()
     try:
-        dead_letter(rows.where("o.id is null"), "orders.unreadable", message="no order")
+        dead_letter(rows.where("o.id is null"), "warehouse.dead", message="no order")
         orders = rows.where("o.id is not null").select("o.*", "partition", "offset")
         orders.write.mode("overwrite").parquet(str(folder / "table" / f"batch={batch_id}"))
     finally:

@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
     AclPermissionType,
     AdminClient as ConfluentAdmin,
     ResourcePatternType,
-    ResourceType,
 )
 
 from sharegroup.client import AdminClient, NewTopic, Producer
@@ -29,7 +28,7 @@ from sharegroup.worker import App, DeadLetter, Reject
 from tests.cluster.conftest import VERSION, all_of_it
 from tests.cluster.traffic import LIMIT_SECONDS
 from tests.integration.cli.piping import Piped, sharegroup
-from tests.interop.guarded import tables
+from tests.interop.guarded import KINDS, tables
 from tests.support.cluster_security import Security
 from tests.support.kafka_cluster import KafkaCluster, why_missing
 from tests.support.limits import HANGING_SECONDS
@@ -60,16 +59,16 @@ def _allow(cluster: KafkaCluster) -> None:
         {"bootstrap.servers": cluster.bootstrap_servers, **cluster.security.librdkafka_config()}
     )
     rights = {
-        (right.operation, right.name, right.pattern)
-        for right in tables()[TABLE].rights
-        if right.kind == "topic"
+        (right.operation, right.kind, right.name, right.pattern) for right in tables()[TABLE].rights
     }
+    # For the first job of the cluster.
+    rights.add(("CREATE", "topic", "__sharegroup.jobs", "literal"))
     bindings = [
         AclBinding(
-            ResourceType.TOPIC, name, ResourcePatternType[pattern.upper()], f"User:{CLERK}", "*",
+            KINDS[kind], name, ResourcePatternType[pattern.upper()], f"User:{CLERK}", "*",
             AclOperation[operation], AclPermissionType.ALLOW,
         )
-        for operation, name, pattern in rights
+        for operation, kind, name, pattern in rights
     ]  # fmt: skip
     for done in admin.create_acls(bindings).values():
         done.result(HANGING_SECONDS)

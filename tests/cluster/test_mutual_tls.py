@@ -237,13 +237,14 @@ def test_spark_reads_and_writes_with_a_certificate(
     """A stream through a share group and back by the sink, and a batch; executors log in, too."""
     topic, copy, group = "orders.spark", "orders.spark.copy", "orders.spark.group"
     from_the_start = AlterConfig("share.auto.offset.reset", "earliest")
+    committed = AlterConfig("share.isolation.level", "read_committed")
 
     async def prepare() -> None:
         options = {"bootstrap_servers": guarded.bootstrap_servers, **_options(guarded, SUPER_USER)}
         async with AdminClient(**options) as admin:
             await admin.create_topics([NewTopic(name, 2, 3) for name in (topic, copy)])
             resource = ConfigResource(ResourceType.GROUP, group)
-            await admin.incremental_alter_configs({resource: [from_the_start]})
+            await admin.incremental_alter_configs({resource: [from_the_start, committed]})
         async with Producer(**options) as producer:
             for number in range(20):
                 await producer.send(topic, b"%d" % number)

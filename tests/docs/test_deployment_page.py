@@ -39,6 +39,18 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+def test_page_makes_the_folders_and_files_that_the_units_need() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    units = "".join(unit.read_text() for unit in UNITS)
+    assert "--config ${CONFIGURATION_DIRECTORY}/server.properties" in units
+    assert "ConfigurationDirectory=sharegroup\n" in units
+    assert "touch /etc/sharegroup/server.properties" in page
+    (folder,) = re.findall(r"^WorkingDirectory=(.+)$", units, re.MULTILINE)
+    (module,) = re.findall(r"sharegroup worker (\w+):app$", units, re.MULTILINE)
+    assert f"mkdir --parents /etc/sharegroup {folder}\n" in page
+    assert f"cp {module}.py {folder} " in page
+
+
 def test_units_give_a_worker_longer_than_its_grace() -> None:
     from sharegroup.worker import App
 

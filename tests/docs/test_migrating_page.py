@@ -84,7 +84,7 @@ def test_groups_become_one_and_keep_their_positions(tmp_path: Path) -> None:
     (merging,) = re.findall(r"```sh\n(for group.*?)```", PAGE, re.DOTALL)
     (declared,) = [code for code in OURS if "make_thumbnail" in code]
     topics, seen = ("mail", "thumbnails"), list[str]()
-    (tmp_path / "orders.py").write_text(declared)
+    (tmp_path / "tasks.py").write_text(declared)
 
     async def work(app: App, count: int) -> None:
         done = asyncio.Event()

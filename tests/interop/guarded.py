@@ -84,8 +84,8 @@ class Right(NamedTuple):
         return re.compile(rf"User:{user} needs (?:[^()]*; )?{operations} on {where}")
 
     def of(self, prefix: str) -> str:
-        """The name among those of one visitor; all share the cluster and its `__` topics."""
-        is_common = self.kind == "cluster" or self.name.startswith("__")
+        """The name among those of one visitor; all share the cluster, its `__` topics and jobs."""
+        is_common = self.kind == "cluster" or self.name.startswith(("__", "sharegroup.job."))
         return self.name if is_common else prefix + self.name
 
 

@@ -265,6 +265,9 @@ async def bury(visitor: Visitor) -> None:
     attempt = Attempt(visitor, retries=False, letters=True, prepare=True)
     attempt.use_open_door(visitor)
     async with AdminClient(bootstrap_servers=visitor.open_door) as admin:
-        await admin.create_topics([NewTopic(f"{visitor.prefix}billing.retry", 1)])
+        # The topic of jobs is there already for all but the first one.
+        await admin.create_topics(
+            [NewTopic(f"{visitor.prefix}billing.retry", 1), NewTopic("__sharegroup.jobs", 1)]
+        )
     async with asyncio.timeout(WORK_SECONDS), attempt.app:
         await attempt.done.wait()

@@ -170,6 +170,11 @@ PAIRS = (
         f"{JOBS}::test_result_of_a_job",
     ),
     Pair(
+        "history of the console, in topics and in its file",
+        "console.remember.blocks:packed", "console.remember.blocks:parsed",
+        "tests/unit/console/remember/test_blocks.py::test_block",
+    ),
+    Pair(
         "names of topics after groups and dead-letter topics",
         "dead_letters.ledger:ledger_topic", "dead_letters.topics:is_topic_name",
         f"{HERE}::test_names_of_derived_topics_are_names_of_topics",

@@ -72,9 +72,20 @@ OTHER_WORDS = {
     "top": "; use --watch SECONDS with a listing: sharegroup groups list --watch 1",
 }
 """What to say about words of other tools."""
-OTHER_OPTIONS = dict.fromkeys(
-    ("-A", "--app"), " The application is an argument: sharegroup worker MODULE:APP."
-)
+OTHER_OPTIONS = {
+    **dict.fromkeys(
+        ("-A", "--app"), "The application is an argument: sharegroup worker MODULE:APP."
+    ),
+    **dict.fromkeys(
+        ("-B", "--beat"), "There are no periodic tasks: run sharegroup produce from cron."
+    ),
+    **dict.fromkeys(
+        ("-P", "--pool"), "A handler's declaration has processes=8 or, for threads, concurrency=8."
+    ),
+    **dict.fromkeys(("-Q", "--queues"), "-g GROUP,GROUP runs only the handlers of these groups."),
+    **dict.fromkeys(("-l", "--loglevel"), "It is --log-level INFO."),
+}
+"""What to say about options of other tools."""
 
 
 class Verbs(VerbGroup):
@@ -95,20 +106,17 @@ class Verbs(VerbGroup):
     def suggestion(self, ctx: click.Context, word: str) -> str:
         return OTHER_WORDS.get(word) or super().suggestion(ctx, word)
 
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        formatter: click.HelpFormatter,
-    ) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+    def purposes(self, ctx: click.Context) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        # From the table: this imports no verb.
+        yield from VERBS.items()
 
 
 def _advised(misuse: click.ClickException) -> click.ClickException:
     """Return the error with what to do, if it is about an option of another tool."""
     if isinstance(misuse, click.NoSuchOption) and misuse.option_name in OTHER_OPTIONS:
-        advice = OTHER_OPTIONS[misuse.option_name]
-        return click.UsageError(f"{misuse.format_message()}{advice}", misuse.ctx)
+        # Without click's own guess: it compares letters, so for --pool it names --profile.
+        text = f"{misuse.message} {OTHER_OPTIONS[misuse.option_name]}"
+        return click.UsageError(text, misuse.ctx)
     return misuse
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Mount, Route as WebRoute
 from starlette.staticfiles import StaticFiles
 
+from sharegroup.console.access.audit import ValuesSeen
 from sharegroup.console.access.connection import Connection
 from sharegroup.console.access.sight import SeenHistory, SeenWatcher
 from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
@@ -43,9 +44,9 @@ log = logging.getLogger(__name__)
 
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
+LOOK_FIRST = "look whether it was done before you try again"
 FIRST_LOOK_SECONDS = 0.8
 """How long the first pages wait for the first look at the cluster."""
-LOOK_FIRST = "look whether it was done before you try again"
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""
 
@@ -58,8 +59,9 @@ class Console:
         self.history = History()
         self.renderer = Renderer()
         self.streams = Streams()
-        self.parts: Shared[dict[str, str] | str] = Shared()
         self.visitors = Visitors(settings)
+        self.parts: Shared[dict[str, str] | str] = Shared()
+        self.values_seen = ValuesSeen()
         self._clients: Connection | None = None
         self._watcher: Watcher | None = None
         self._job_runs: JobRuns | None = None
@@ -116,6 +118,7 @@ class Console:
             admin=clients.admin,
             reading=clients.reading,
             options=clients.options,
+            jobs=clients.jobs,
             starter=visitor.user.name
             if visitor.clients
             else f"{OF_THE_CONSOLE}{visitor.user.name}",
@@ -123,6 +126,7 @@ class Console:
             watcher=SeenWatcher(self._watcher, visitor.sight.of(view)),
             history=SeenHistory(self.history, visitor.sight, view),
             settings=self.settings,
+            values_seen=self.values_seen,
             now_ms=int(time.time() * 1000),
         )
 
@@ -223,16 +227,12 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
 
     async def parts() -> dict[str, str] | str | None:
         # Somebody may have logged out since; `auth` of an application is asked once a stream.
-        visitor = visitor_of(request)
-        if visitor.session_id is not None:
-            still_there = await console.visitors.visitor(request, is_use=False)
-            if still_there is None:
+        if visitor_of(request).session_id is not None:
+            visitor = await console.visitors.visitor(request, is_use=False)
+            if visitor is None:
                 return None
-            request.scope[VISITOR] = visitor = still_there
-        # What a page depends on: its address and its reader, with the token of the forms.
-        reader = (visitor.user, visitor.rights, visitor.session_id, visitor.form_token)
-        key = (base_of(request), route.path, request.url.query, reader)
-        return await console.parts.get(key, made)
+            request.scope[VISITOR] = visitor
+        return await console.parts.get(_address(request, route), made)
 
     return StreamingResponse(console.streams.events(parts), media_type=EVENT_STREAM)
 
@@ -288,6 +288,11 @@ def _change_endpoint(console: Console, change: ChangeRoute) -> Any:
         return Response(document, status, media_type="application/json")
 
     return endpoint
+
+
+def _address(request: Request, route: Route) -> Hashable:
+    """Return what a page depends on: its address, and who sees it."""
+    return base_of(request), route.path, request.url.query, visitor_of(request).reader
 
 
 async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:

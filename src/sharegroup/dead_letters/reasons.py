@@ -21,7 +21,7 @@ class DeadLetterReason(StrEnum):
     UNROUTED = "unrouted"
     DAMAGED = "damaged"
     UNKNOWN = "unknown"
-    """The dead letter has no reason, or one that this version does not know."""
+    """The dead letter names no reason that this version knows; see its message."""
 
     @classmethod
     def of(cls, text: str) -> DeadLetterReason:
@@ -42,7 +42,7 @@ REASONS: Mapping[DeadLetterReason, str] = {
     DeadLetterReason.UNROUTED: "The group has no handler for the topic of the record.",
     DeadLetterReason.DAMAGED: "The record cannot be read from the log.",
     DeadLetterReason.UNKNOWN: (
-        "The dead letter has no reason, or one that this version does not know."
+        "The dead letter names no reason that this version knows; see its message."
     ),
 }
 """All reasons, with the sentence that a dead letter contains for each."""

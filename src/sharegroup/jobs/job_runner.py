@@ -73,7 +73,9 @@ class JobRunner:
         return [
             job
             for job in reversed(listing.jobs)
-            if (job.state is JobState.WAITING or job.is_abandoned(now_ms)) and self._takes(job)
+            if job.request.kind in self._jobs.kinds
+            and (job.state is JobState.WAITING or job.is_abandoned(now_ms))
+            and self._takes(job)
         ]
 
     async def _run(self, job_id: str, stop: asyncio.Event) -> None:

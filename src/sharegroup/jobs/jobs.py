@@ -24,11 +24,18 @@ from sharegroup.client.settings.client_config import (
 )
 from sharegroup.errors import (
     InvalidConfig,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
     KafkaError,
     NetworkException,
+    OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
     RequestTimedOut,
+    TransactionAbortable,
+    TransactionAborted,
+    UnknownProducerId,
 )
 from sharegroup.jobs.job import (
     Document,
@@ -51,10 +58,27 @@ FINISHED_JOBS_MAX = 200
 """Finished jobs that are kept; the start of a job deletes older ones."""
 UNFINISHED_JOBS_MAX = 1_000
 CLAIMS_MAX = 3
-"""How often one call of `Jobs.run` claims a job, if slices take too long or brokers are away."""
+"""How often one call of `Jobs.run` claims a job without getting further.
+
+That happens if slices take too long, or brokers are away.
+"""
 ID_BYTES = 4
-NOT_OF_THE_JOB = (NetworkException, ProducerFenced, RequestTimedOut)
-"""Errors after which the job has not failed: another runner has it, or a later one goes on."""
+NOT_OF_THE_JOB = (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
+    NetworkException,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    RequestTimedOut,
+    TransactionAbortable,
+    TransactionAborted,
+    UnknownProducerId,
+)
+"""Errors after which the job has not failed: its transaction or a connection has.
+
+Brokers answer with most of them, by their version, if a transaction was aborted at its timeout.
+"""
 NAME_CHARACTERS_MAX = 200
 """Characters kept of the name of a user who starts or aborts a job."""
 
@@ -113,7 +137,16 @@ class Jobs:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections that read the topic of jobs."""
         self._cluster.close()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of jobs that can be run here."""
+        return frozenset(self._kinds)
 
     @property
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
@@ -231,7 +264,8 @@ class Jobs:
         if job.state is not JobState.WAITING and not job.is_abandoned(now_ms):
             raise taken(job)
         runner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(ID_BYTES)}"
-        for _ in range(CLAIMS_MAX):
+        in_vain = 0
+        while in_vain < CLAIMS_MAX:
             run = self._run(job, runner, stop or asyncio.Event())
             run.told = told
             try:
@@ -241,6 +275,7 @@ class Jobs:
                 log.warning("event=job.broken job=%s runner=%s reason=%r", job_id, runner, error)
             finally:
                 await run.close()
+            in_vain = 0 if run.job.positions != job.positions else in_vain + 1
             job = await self.show(job_id)
             if job.runner != runner or job.state is JobState.WAITING:
                 break

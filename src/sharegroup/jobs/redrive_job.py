@@ -9,7 +9,7 @@ over.  Readers of the target must be read_committed, because the copies of an ab
 again (ADR 0044).
 
 A refused copy fails its whole transaction.  The letters that a broker names are left out, and the
-others are sent again; if it names none, the slice is divided until one letter is left.
+others are sent again in halves; if it names none, this ends at slices of one letter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sharegroup.dead_letters.redrive_copies import (
     RedriveOptions,
     error_text,
 )
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, TransactionAbortable
 from sharegroup.jobs.filters import filter_of, options_document, options_of, selection_of
 from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest, Position, moved
 from sharegroup.jobs.job_run import JobAccess, JobRun
@@ -200,16 +200,22 @@ class _Slices:
             refused = refusal.refused
         else:
             return
-        culprits = [pair for pair in refused if len(choices) == 1 or _is_certain(pair[1], refused)]
-        for (letter, target), error in culprits:
-            self._copies.refuse(letter, target, error_text(error))
-        left_out = {letter.offset for (letter, _), _ in culprits}
-        left = [choice for choice in choices if choice[0].offset not in left_out]
-        if culprits:
-            await self._send_part(left, end)
-            return
-        middle = len(left) // 2
-        await self._send_part(left[:middle], left[middle - 1][0].offset + 1)
+        closed = {target for (_, target), error in refused if not isinstance(error, OF_ONE_BATCH)}
+        left: list[Choice] = []
+        errors = {letter.offset: error for (letter, _), error in refused}
+        of_target = {target: error for (_, target), error in refused}
+        for letter, target in choices:
+            error = errors.get(letter.offset)
+            if target in closed:
+                self._copies.refuse(letter, target, error_text(of_target[target]))
+            elif error is not None and (len(choices) == 1 or _is_certain(error, refused)):
+                self._copies.refuse(letter, target, error_text(error))
+            else:
+                left.append((letter, target))
+        # In halves, also if letters were refused: where one was, there may be more, and each
+        # attempt finds only those of one batch.
+        if middle := len(left) // 2:
+            await self._send_part(left[:middle], left[middle - 1][0].offset + 1)
         await self._send_part(left[middle:], end)
 
     async def _send_slice(self, choices: Sequence[Choice], end: int) -> None:
@@ -235,12 +241,15 @@ class _Slices:
     async def _write_copies(self, producer: Producer, choices: Sequence[Choice]) -> None:
         refused: list[tuple[Choice, KafkaError]] = []
         futures: list[tuple[Choice, SendFuture]] = []
+        failed: BaseException | None = None
         for choice in choices:
             try:
                 futures.append((choice, await self._copies.hand_over(producer, *choice)))
             except OF_ONE_TARGET as error:
                 refused.append((choice, error))
-        failed: BaseException | None = None
+            except TransactionAbortable as error:
+                failed = error  # A copy before this one has failed, as its future will say.
+                break
         for choice, future in futures:
             with suppress(KafkaError):  # Read in the next line.
                 await future
@@ -260,8 +269,6 @@ class _Slices:
 
 def _is_certain(error: KafkaError, refused: Sequence[tuple[Choice, KafkaError]]) -> bool:
     """Whether the error is of this copy, and not perhaps of another one in its batch."""
-    if not isinstance(error, OF_ONE_BATCH):
-        return True
     # A broker that names the records gives each an error of its own (KIP-467).  One that refuses
     # the batch gives all of them the same.
     return sum(other is error for _, other in refused) == 1

@@ -108,7 +108,7 @@ def stretches(shown: ShownSharePartition, end: int) -> list[tuple[int, int, str]
     """Return the runs, half-open and without gap up to ``end``, with the states of `PRECEDENCE`."""
     assert shown.start_offset is not None, "the caller draws no line without a start offset"
     assert shown.end_offset is not None, "there is an end offset if there is a start offset"
-    stretches = [(run.first_offset, run.last_offset + 1, _state(run)) for run in shown.runs]
+    stretches = [(run.first_offset, run.last_offset + 1, state_of(run)) for run in shown.runs]
     shown_end = stretches[-1][1] if stretches else shown.start_offset
     if shown_end < shown.end_offset:
         stretches.append((shown_end, shown.end_offset, UNKNOWN))
@@ -120,7 +120,8 @@ def stretches(shown: ShownSharePartition, end: int) -> list[tuple[int, int, str]
     ]
 
 
-def _state(run: ShownRun) -> str:
+def state_of(run: ShownRun) -> str:
+    """Return the state of `PRECEDENCE` that a run has: available is returned or never delivered."""
     if run.state != AVAILABLE:
         return run.state
     return RETURNED if run.delivery_count else NEVER_DELIVERED

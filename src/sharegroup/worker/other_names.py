@@ -16,6 +16,13 @@ OF_APPS: Mapping[str, str] = {
         DECLARE,
     ),
     **dict.fromkeys(("delay", "send_task"), SEND),
+    **dict.fromkeys(("conf", "config_from_object"), "settings are arguments of App"),
+    **dict.fromkeys(
+        ("add_periodic_task", "on_after_configure", "on_after_finalize"),
+        "there are no periodic tasks: run sharegroup produce from cron",
+    ),
+    "autodiscover_tasks": "register the handlers of a module with app.routes(module)",
+    "control": "use sharegroup worker status, stop and quiet",
     "start_worker": "run it with: sharegroup worker MODULE:APP",
     "worker_main": "run it with: sharegroup worker MODULE:APP",
 }

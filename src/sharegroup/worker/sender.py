@@ -156,7 +156,8 @@ class Sender(Generic[Sent]):
         raise NotConnected(
             f"{whose}: App {outlet.app_name!r} has no producer here; send from a running app, "
             f"or inside `async with app.client():`, or in a test inside `async with app.test():` "
-            f"({OF_A_PROCESS})"
+            f"({OF_A_PROCESS}; without asyncio, write to the handler's topic with "
+            f"sharegroup.client.sync.Producer)"
         )
 
     def _topic(self, topic: str | None) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from sharegroup.cli.broker.data import check as check_verb
 from sharegroup.client import (
     AdminClient,
     NewTopic,
@@ -18,13 +21,15 @@ from sharegroup.client import (
     TopicDescription,
     TopicPartition,
 )
-from sharegroup.errors import KafkaStorageError
+from sharegroup.errors import InvalidRequest, KafkaStorageError
 from sharegroup.testing import run_broker
 from tests.integration.cli.piping import Piped, sharegroup
 from tests.integration.cli.test_json_keys import keys_of, promised
 
 JOURNAL = "catalog.journal"
 RECORDS = 3
+OTHER_USER = 54321
+"""The id of no user of any machine."""
 
 
 async def fill(bootstrap: str, topic: str, partitions: int) -> None:
@@ -118,6 +123,24 @@ def test_a_running_broker_is_named(tmp_path: Path) -> None:
     assert printed.code == 1
     assert "a broker is using" in printed.err
     assert "stop it first" in printed.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who may become another user")
+def test_directory_of_another_user_is_named_with_who_may_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # Another user may not go through the folders above.
+    repair(tmp_path, "--execute")  # Imports what another user may not read.
+    os.seteuid(OTHER_USER)
+    try:
+        printed = CliRunner().invoke(check_verb, ["--data", "."])
+    finally:
+        os.seteuid(0)
+    assert isinstance(printed.exception, InvalidRequest)
+    assert str(printed.exception).startswith(f"this user may not use the data directory {tmp_path}")
+    assert "run the command as the user of its broker, or as root" in str(printed.exception)
 
 
 @pytest.mark.parametrize("damage", [remove, empty, flip_first, tear_first])

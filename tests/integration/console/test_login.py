@@ -438,3 +438,35 @@ def test_browsers_send_forms_with_their_origin() -> None:
                 assert answer.headers["referrer-policy"] == "same-origin"
 
     asyncio.run(run())
+
+
+def test_two_users_who_look_at_the_same_page_at_once_see_their_own() -> None:
+    """What is made for one user must never be given to another one of the same address."""
+
+    async def run() -> None:
+        async with broker() as there:
+            await make_groups(there)
+            async with with_tokens(there, roles=ROLES) as scene:
+                ada, bob = await scene.browser(), await scene.browser()
+                await ada.log_in(token=TOKENS["ada"])
+                await bob.log_in(token=TOKENS["bob"])
+                await bob.until("/groups", lambda data: len(data["groups"]) == 2)
+                for _ in range(3):
+                    pages = await asyncio.gather(
+                        *(browser.get(path) for path in ("/", "/groups") for browser in (bob, ada))
+                    )
+                    tokens = {form_token(page.text) for page in pages}
+                    assert len(tokens) == 2
+                    assert ["spies" in page.text for page in pages] == [True, False] * 2
+                    of_bob, of_ada = await asyncio.gather(bob.data("/groups"), ada.data("/groups"))
+                    assert (len(of_bob["groups"]), len(of_ada["groups"])) == (2, 1)
+                    where = {"topic": "orders", "partition": 0, "offset": 0}
+                    of_bob, of_ada = await asyncio.gather(
+                        bob.data("/record", **where), ada.data("/record", **where)
+                    )
+                    assert (of_bob["key"], of_ada["key"]) == ("•••", "hidden")
+                programs = [await scene.browser(token=TOKENS[name]) for name in ("bob", "ada")]
+                of_bob, of_ada = await asyncio.gather(*(each.data("/groups") for each in programs))
+                assert (len(of_bob["groups"]), len(of_ada["groups"])) == (2, 1)
+
+    asyncio.run(run())

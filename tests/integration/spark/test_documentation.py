@@ -29,7 +29,7 @@ def test_the_pipeline_of_the_page_runs(
     code, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for written, here in {
         "127.0.0.1:9092": bootstrap,
-        "orders.unreadable": dead,
+        "warehouse.dead": dead,
         '"orders"': repr(topic),
         '"warehouse"': repr(group),
         # Spark's working directory is that of its JVM.

@@ -173,7 +173,7 @@ def test_parquet_batch_that_runs_again_is_overwritten(
     run_twice(example("parquet_batches")["store"], records, tmp_path / "check", folder=tmp_path)
     orders = spark.read.parquet(str(tmp_path / "table")).select("id", "total")
     assert table(orders) == [(1, 9.5), (2, 1.0)]
-    assert {letter.value for letter in broker.records("orders.unreadable")} == {b"one apple"}
+    assert {letter.value for letter in broker.records("warehouse.dead")} == {b"one apple"}
 
 
 def test_delta_batch_that_runs_again_is_skipped(

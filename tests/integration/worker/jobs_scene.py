@@ -93,7 +93,8 @@ from sharegroup.jobs import Jobs, JobTaken
 async def run():
     async with Jobs(bootstrap_servers=sys.argv[1]) as jobs:
         try:
-            print((await jobs.run(sys.argv[2])).state)
+            job = await jobs.run(sys.argv[2])
+            print(job.state, job.error or "")
         except JobTaken as error:
             print("taken:", error)
 

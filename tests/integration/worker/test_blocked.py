@@ -41,6 +41,7 @@ async def blocked_and_mended(bootstrap: str, group: str, topic: str, dead: str) 
     await set_group(
         bootstrap, group,
         share_auto_offset_reset="earliest", share_record_lock_duration_ms=LOCK_MS,
+        share_isolation_level="read_committed",
     )  # fmt: skip
     app = App("blocked", bootstrap_servers=bootstrap, prepare=False)
     events, runs = list[Event](), list[str]()

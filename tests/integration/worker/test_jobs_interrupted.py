@@ -75,7 +75,7 @@ async def test_runner_frozen_past_its_transaction_goes_on_if_nobody_took_over(
             await asyncio.sleep(FROZEN_SECONDS)  # The time of the coordinator, which is the case.
             process.send_signal(signal.SIGCONT)
             out, _ = await asyncio.to_thread(process.communicate, timeout=60)
-    assert out == "done\n"
+    assert out == "done \n"
     assert await each_once(bootstrap, group)
 
 
@@ -83,13 +83,11 @@ async def test_runner_frozen_past_its_transaction_goes_on_if_nobody_took_over(
 async def test_letters_that_a_broker_refuses_stay_and_all_others_are_sent(
     bootstrap: str, group: str
 ) -> None:
-    """The target takes no record above 2,000 bytes: one letter is too large, the last is not."""
-    dead = await set_up(bootstrap, group, 3)
-    large = Given("orders", offset=3, value=b"x" * 3_000)
-    small = Given("orders", offset=4, value=b"4")
-    await bury(
-        bootstrap, dead, group, *((given, failed(NoAnswer("late"))) for given in (large, small))
-    )
+    """The target takes no record above 2,000 bytes; every seventh letter is larger."""
+    dead = await set_up(bootstrap, group, 0)
+    values = [b"x" * 3_000 if number % 7 == 3 else b"%d" % number for number in range(100)]
+    letters = [Given("orders", offset=offset, value=value) for offset, value in enumerate(values)]
+    await bury(bootstrap, dead, group, *((given, failed(NoAnswer("late"))) for given in letters))
     async with AdminClient(bootstrap_servers=bootstrap) as admin:
         resource = ConfigResource(ResourceType.TOPIC, f"{group}.retry")
         await admin.incremental_alter_configs(
@@ -97,8 +95,10 @@ async def test_letters_that_a_broker_refuses_stay_and_all_others_are_sent(
         )
     async with Jobs(bootstrap_servers=bootstrap) as jobs:
         done = await jobs.run((await jobs.start(request(group))).id)
-    assert (done.state, done.progress.done) == (JobState.DONE, 5)
-    [refused] = done.result["refused"]
-    assert (refused["letters"], refused["runs"]) == (1, [[0, 3, 4]])
-    assert refused["reason"].startswith("MessageTooLarge")
-    assert await committed(bootstrap, f"{group}.retry") == [b"0", b"1", b"2", b"4"]
+    assert (done.state, done.progress.done) == (JobState.DONE, 100)
+    refused = done.result["refused"]
+    assert {entry["reason"].partition(":")[0] for entry in refused} == {"MessageTooLarge"}
+    places = sorted(first for entry in refused for _, first, _ in entry["runs"])
+    assert (sum(entry["letters"] for entry in refused), places) == (14, list(range(3, 100, 7)))
+    sent = [value for number, value in enumerate(values) if number % 7 != 3]
+    assert await committed(bootstrap, f"{group}.retry") == sent

@@ -107,3 +107,17 @@ def test_advice_depends_on_the_cause_of_an_error_and_not_on_its_text(
     with pytest.raises(click.ClickException) as ended, telling_errors(Access("h:1", 1, {}, "")):
         raise error
     assert ended.value.message.startswith("no response from h:1") is not is_of_advertised
+
+
+@pytest.mark.parametrize("verb", ["data", "dlq", "worker"])
+def test_purposes_of_verbs_are_whole_sentences_on_a_narrow_terminal(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Click would cut them: ``Copy the data directory as it is at one moment, also...``"""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    _, _, commands = capsys.readouterr().out.partition("Commands:\n")
+    assert len(commands.splitlines()) > 3
+    assert "..." not in commands
+    assert max(map(len, commands.splitlines())) <= 80

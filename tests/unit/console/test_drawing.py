@@ -113,3 +113,16 @@ def test_bar_without_records_is_empty() -> None:
     svg = bar([], end=7, high_watermark=7)
     assert label_of(svg) == "orders 0: no records"
     assert "<rect" not in svg
+
+
+def test_one_record_among_thousands_has_a_mark() -> None:
+    runs = (
+        ShownRun(0, 4_999, "acknowledged", 1),
+        ShownRun(5_000, 5_000, "acquired", 2),
+        ShownRun(5_001, 9_998, "acknowledged", 1),
+        ShownRun(9_999, 9_999, "archived", 5),
+    )
+    drawn = str(runs_bar(ShownSharePartition("orders", 0, 0, 10_000, 10_000, 4, runs)))
+    for state in ("acquired", "archived"):
+        assert f'class="run {state}"' in drawn
+    assert drawn.count('height="10"') == 2

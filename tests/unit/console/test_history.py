@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
+
+import pytest
+
 from sharegroup.console.watch.history import (
     GROUP_POINTS_MIN,
+    GROUPS_MAX,
     GROWTH_MS,
     MINUTE_MS,
     MINUTES_MS,
     SECONDS_MS,
+    SETTLED_MAX,
+    Columns,
     GroupHistory,
     History,
     Point,
     Series,
+    Tier,
 )
 
 START = 1_700_000_040_000  # The begin of a minute.
@@ -124,3 +132,69 @@ def test_growth_is_not_known_in_the_first_minutes_or_without_lag() -> None:
     history = filled(400, lag=3)
     history.add("g", at_ms=START + 500_000, lag=None, progress=0)
     assert history.of("g").growth() is None
+
+
+def columns(*points: tuple[int, int, int]) -> Columns:
+    return Columns(*(array("q", (point[part] for point in points)) for part in range(3)))
+
+
+def test_points_are_taken_once_and_the_first_of_a_minute_is_one_of_the_minutes() -> None:
+    history = History()
+    seconds = columns(*((START + second * 1000, second, 0) for second in range(90)))
+    for _ in range(2):
+        history.extend("g", Tier.SECONDS, seconds)
+    group = history.of("g")
+    assert [point.lag for point in group.seconds.since(0)] == list(range(90))
+    assert [point.lag for point in group.minutes.since(0)] == [0, 60]
+    history.extend("g", Tier.SECONDS, columns((START + 89_000, 7, 0), (START + 90_000, 8, 0)))
+    assert [point.lag for point in group.seconds.since(START + 89_000)] == [89, 8]
+
+
+def test_taken_points_drop_those_that_are_too_old() -> None:
+    history = History()
+    for at in (START, START + 1, START + SECONDS_MS + 1):
+        history.extend("g", Tier.SECONDS, columns((at, 1, 1)))
+    assert [point.at_ms - START for point in history.of("g").seconds.since(0)] == [
+        1,
+        SECONDS_MS + 1,
+    ]
+
+
+def test_taken_points_keep_the_bounds() -> None:
+    history = History(points_max=100)
+    history.extend("g", Tier.SECONDS, columns(*((START + at, 0, 0) for at in range(300))))
+    assert len(history) == 100
+    for number in range(GROUPS_MAX + 5):
+        history.extend(str(number), Tier.MINUTES, columns((START, 0, 0)))
+    assert len(history.group_ids()) == GROUPS_MAX
+
+
+def test_earlier_points_come_before_those_of_this_console_and_settled_is_counted_on() -> None:
+    earlier = filled(100, progress=2, lag=9)
+    history = History()
+    for second in range(95, 130):
+        history.add("g", at_ms=START + second * 1000 + 500, lag=1, progress=3)
+    history.restore("g", earlier.of("g"))
+    points = history.of("g").since(0)
+    assert [point.at_ms - START for point in points[94:98]] == [94_000, 95_000, 95_500, 96_500]
+    assert [point.lag for point in points[94:98]] == [9, 9, 1, 1]
+    assert [point.settled for point in points[94:98]] == [190, 192, 195, 198]
+    assert history.of("g").settled_per_second() == 3.0
+    history.add("g", at_ms=START + 131_000, lag=1, progress=4)
+    assert history.of("g").since(0)[-1].settled == 192 + 35 * 3 + 4
+
+
+def test_earlier_points_of_a_clock_that_was_ahead_are_dropped() -> None:
+    earlier = filled(10)
+    history = History()
+    history.add("g", at_ms=START - 1000, lag=5, progress=0)
+    history.restore("g", earlier.of("g"))
+    assert [point.at_ms - START for point in history.of("g").since(0)] == [-1000]
+
+
+@pytest.mark.parametrize("progress", [2**61, 2**70])
+def test_offsets_that_no_log_can_have_do_not_end_the_history(progress: int) -> None:
+    history = filled(3, progress=progress, lag=2**70)
+    assert history.of("g").since(0)[-1] == Point(START + 2000, 2**63 - 1, SETTLED_MAX)
+    history.restore("g", filled(1, progress=2**61).of("g"))
+    assert history.of("g").seconds.newest() is not None

@@ -26,6 +26,22 @@ def test_application_says_how_to_declare_a_handler(name: str) -> None:
         getattr(app, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("conf", "settings are arguments of App"),
+        ("on_after_configure", "there are no periodic tasks: run sharegroup produce from cron"),
+        ("autodiscover_tasks", "register the handlers of a module with app.routes(module)"),
+        ("control", "use sharegroup worker status, stop and quiet"),
+    ],
+)
+def test_application_says_what_replaces_a_name_of_celery(name: str, advice: str) -> None:
+    app, _ = declared()
+    with pytest.raises(AttributeError) as raised:
+        getattr(app, name)
+    assert advice in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["delay", "apply_async", "perform_async", "perform_later"])
 def test_handler_says_how_to_send(name: str) -> None:
     _, bill = declared()

@@ -117,7 +117,8 @@ class ConsoleProcess:
         assert process.stdout is not None, "it is a pipe"
         line = b""
         with suppress(TimeoutError):
-            line = await asyncio.wait_for(process.stdout.readline(), READY_SECONDS)
+            async with asyncio.timeout(READY_SECONDS):
+                line = await process.stdout.readline()
         ready = READY.fullmatch(line)
         if ready is None:
             if process.returncode is None:
@@ -135,7 +136,8 @@ async def _end(process: Process) -> None:
     with suppress(ProcessLookupError):
         process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()

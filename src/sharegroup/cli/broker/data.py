@@ -168,7 +168,10 @@ def _locked(files: RealFiles, root: str) -> Iterator[None]:
     A folder is a data directory if it has any file that only a broker makes: its catalog may be
     lost, and a lock must not be left in a folder that was named by mistake.
     """
-    names = files.names(root)
+    try:
+        names = files.names(root)
+    except PermissionError as error:
+        raise _not_permitted(root, error) from error
     if not (MARKS.intersection(names) or any(partition_of(name) for name in names)):
         raise InvalidRequest(
             f"{root} is not a data directory: expected one of the files {', '.join(sorted(MARKS))} "
@@ -180,7 +183,17 @@ def _locked(files: RealFiles, root: str) -> Iterator[None]:
         raise InvalidRequest(
             f"a broker is using {root} ({error.strerror}); stop it first"
         ) from error
+    except PermissionError as error:
+        raise _not_permitted(root, error) from error
     try:
         yield
     finally:
         files.close(fd)
+
+
+def _not_permitted(root: str, error: PermissionError) -> InvalidRequest:
+    """Return the error for a data directory of another user."""
+    return InvalidRequest(
+        f"this user may not use the data directory {root} ({error.strerror}: {error.filename}); "
+        "run the command as the user of its broker, or as root"
+    )

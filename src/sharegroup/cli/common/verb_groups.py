@@ -8,9 +8,14 @@ the first word is a verb, all options are those of the verb.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from sharegroup.suggestions import did_you_mean
+
+PURPOSE_CHARACTERS_MAX = 300
+"""Length at which a purpose is cut in a list of commands; all are shorter."""
 
 
 class VerbGroup(click.Group):
@@ -24,6 +29,18 @@ class VerbGroup(click.Group):
         if not word.startswith("-") and self.get_command(ctx, word) is None:
             raise click.UsageError(f"No such command {word!r}{self.suggestion(ctx, word)}", ctx)
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the purposes whole: click cuts them at the width of the terminal."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.purposes(ctx)))
+
+    def purposes(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        """Yield each command that is listed, and the first sentence of its help."""
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                yield name, command.get_short_help_str(PURPOSE_CHARACTERS_MAX)
 
     def suggestion(self, ctx: click.Context, word: str) -> str:
         """Return what the word may stand for, as the end of a sentence."""

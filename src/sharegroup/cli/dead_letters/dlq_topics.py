@@ -9,7 +9,10 @@ from sharegroup.dead_letters.letter_topics import LetterTopic, letter_topics
 
 COLUMNS = ("topic", "partitions", "letters", "last_letter", "groups")
 SPARE = ("partitions", "groups", "last_letter")
-NOTHING = "There are no dead-letter topics."
+NOTHING = (
+    "There are no dead-letter topics: no topic's name ends with .dead, and no group names one.\n"
+    "Dead letters of another topic: sharegroup dlq list TOPIC."
+)
 
 
 async def dead_letter_topics(admin: AdminClient) -> Listing:

@@ -31,7 +31,7 @@ from sharegroup.jobs.redrive_job import REDRIVE
 
 T = TypeVar("T")
 COLUMNS = ("id", "kind", "topic", "state", "done", "remaining", "started_by", "updated")
-SPARE = ("started_by", "remaining", "kind")
+SPARE = ("kind", "started_by", "remaining")
 WIDTH = 12
 """The width of the names before the lines of `show`."""
 

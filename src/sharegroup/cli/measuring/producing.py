@@ -227,5 +227,6 @@ class Producing:
         if early < PAUSE_SECONDS_MIN:
             return False
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), early)
+            async with asyncio.timeout(early):
+                await stop.wait()
         return True

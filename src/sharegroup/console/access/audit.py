@@ -9,6 +9,7 @@ Names come from users and peers, so they are quoted, escaped and cut.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from sharegroup.console.access.roles import Change, User
@@ -16,14 +17,38 @@ from sharegroup.escaping import shortened
 
 log = logging.getLogger(__name__)
 
+SAME_VIEW_MS = 60_000
+VIEWS_MAX = 10_000
+"""Views that are remembered; one that is forgotten is logged again."""
 NAME_CHARACTERS_MAX = 250
 """Characters of a name in a line; topics have no more."""
 
 
-def log_values_seen(user: User, topic: str, place: Mapping[str, int | None]) -> None:
-    """Log that a user saw keys, values or headers of a topic's records."""
-    rest = "".join(f" {name}={number}" for name, number in place.items() if number is not None)
-    log.info("event=console.values_seen user=%s topic=%s%s", quoted(user.name), quoted(topic), rest)
+class ValuesSeen:
+    """Logs who saw values: once a minute for the same user, topic and record.
+
+    A page that refreshes itself would otherwise write a line each second.
+    """
+
+    __slots__ = ("_logged_ms",)
+
+    def __init__(self) -> None:
+        self._logged_ms: OrderedDict[tuple[str, str, tuple[int | None, ...]], int] = OrderedDict()
+
+    def note(self, user: User, topic: str, place: Mapping[str, int | None], *, now_ms: int) -> None:
+        """Log that a user saw keys, values or headers of a topic's records."""
+        view = user.name, topic, tuple(place.values())
+        logged_ms = self._logged_ms.get(view)
+        if logged_ms is not None and 0 <= now_ms - logged_ms < SAME_VIEW_MS:
+            return
+        self._logged_ms[view] = now_ms
+        self._logged_ms.move_to_end(view)
+        if len(self._logged_ms) > VIEWS_MAX:
+            self._logged_ms.popitem(last=False)
+        rest = "".join(f" {name}={number}" for name, number in place.items() if number is not None)
+        log.info(
+            "event=console.values_seen user=%s topic=%s%s", quoted(user.name), quoted(topic), rest
+        )
 
 
 def log_changed(

@@ -13,6 +13,7 @@ from sharegroup.client.settings.client_config import ClientOptions, ReadingConfi
 from sharegroup.console.access.audit import quoted
 from sharegroup.console.access.roles import NOTHING, Visible
 from sharegroup.errors import AuthorizationException, KafkaError, SaslAuthenticationFailed
+from sharegroup.jobs import Jobs
 
 log = logging.getLogger(__name__)
 
@@ -28,17 +29,20 @@ RETRY_SECONDS = 5.0
 class Connection:
     """Clients with the same credentials."""
 
-    __slots__ = ("admin", "options", "reading")
+    __slots__ = ("admin", "jobs", "options", "reading")
 
     def __init__(self, options: ClientOptions) -> None:
         """Make the clients, which connect when they are first used."""
         self.options = options
         self.admin = AdminClient(**options)
         self.reading = Cluster(config_from(ReadingConfig, {**options}))
+        # One for all pages: it reads only what is new of the topic of jobs.
+        self.jobs = Jobs(**options)
 
     async def close(self) -> None:
         """Close all connections."""
         self.reading.close()
+        await self.jobs.close()
         await self.admin.close()
 
 

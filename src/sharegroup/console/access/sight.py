@@ -6,7 +6,7 @@ left out, and so is its history, which is a sum over all of its topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sharegroup.console.access.roles import Rights
@@ -15,6 +15,7 @@ from sharegroup.console.watch.cluster_view import (
     GroupPartition,
     GroupView,
     MemberView,
+    TopicView,
 )
 from sharegroup.console.watch.history import GroupHistory, Histories
 from sharegroup.console.watch.watcher import Watcher
@@ -65,7 +66,7 @@ class Sight:
         return replace(
             view,
             groups=groups,
-            topics={n: topic for n, topic in view.topics.items() if rights.may_see_topic(n)},
+            topics=self._topics(view),
             letters={
                 name: replace(topic, groups=tuple(filter(rights.may_see_group, topic.groups)))
                 for name, topic in view.letters.items()
@@ -75,6 +76,12 @@ class Sight:
             problems=dict.fromkeys(view.problems, HIDDEN_PROBLEM),
             left_out=0,
         )
+
+    def _topics(self, view: ClusterView) -> Mapping[str, TopicView]:
+        if self._source is not None and view.topics is self._source.topics:
+            return self._seen.topics  # Topics are read much less often than groups.
+        may_see = self._rights.may_see_topic
+        return {name: topic for name, topic in view.topics.items() if may_see(name)}
 
     def _group(self, group: GroupView) -> GroupView:
         whole, shown = self._shown_parts(group)

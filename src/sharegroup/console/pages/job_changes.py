@@ -8,7 +8,6 @@ from sharegroup.console.pages.jobs import KINDS, job_of, request_of
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import BadQuery, Visit
 from sharegroup.console.web.changes import Changed, Subject
-from sharegroup.jobs import Jobs
 from sharegroup.jobs.purge_job import PURGE
 from sharegroup.jobs.redrive_job import REDRIVE
 
@@ -30,10 +29,9 @@ async def _start(visit: Visit, fields: Fields) -> Changed:
     request = request_of(visit, fields)
     counted = fields.get("counted", "")
     is_counted = counted.isascii() and counted.isdecimal() and len(counted) < len("10") * 8
-    async with Jobs(**visit.options) as every:
-        started = await every.start(
-            request, started_by=visit.starter, counted=int(counted) if is_counted else None
-        )
+    started = await visit.jobs.start(
+        request, started_by=visit.starter, counted=int(counted) if is_counted else None
+    )
     visit.runs_job(started.id)
     return Changed(address("job", id=started.id), {"id": started.id, "state": str(started.state)})
 
@@ -45,8 +43,7 @@ async def job_subject(visit: Visit, fields: Fields) -> Subject:
 
 async def abort(visit: Visit, fields: Fields) -> Changed:
     """Abort a job after its present slice."""
-    async with Jobs(**visit.options) as every:
-        aborted = await every.abort(_id(fields), by=visit.user.name)
+    aborted = await visit.jobs.abort(_id(fields), by=visit.user.name)
     return Changed(address("job", id=aborted.id), {"id": aborted.id, "state": str(aborted.state)})
 
 
@@ -56,8 +53,7 @@ async def resume(visit: Visit, fields: Fields) -> Changed:
     kind = KINDS.get(found.request.kind)
     if kind is None or not visit.rights.may_change(kind, topic=found.request.topic):
         raise BadQuery(f"job {found.id}: to resume it, you need the right to start it")
-    async with Jobs(**visit.options) as every:
-        resumed = await every.resume(found.id)
+    resumed = await visit.jobs.resume(found.id)
     visit.runs_job(resumed.id)
     return Changed(address("job", id=resumed.id), {"id": resumed.id, "state": str(resumed.state)})
 

@@ -14,7 +14,7 @@ from sharegroup.console.pages.tables import Column, table
 from sharegroup.dead_letters.redrive_copies import RedriveOptions, unconfirmed
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import InvalidConfig
-from sharegroup.jobs import Job, JobNotFound, JobRequest, Jobs, purge_request, redrive_request
+from sharegroup.jobs import Job, JobNotFound, JobRequest, purge_request, redrive_request
 from sharegroup.jobs.purge_job import PURGE
 from sharegroup.jobs.redrive_job import REDRIVE
 
@@ -35,8 +35,7 @@ EMPTY = "There are no jobs yet. A job begins with a selection of dead letters."
 
 async def jobs(visit: Visit) -> Page:
     """Return the jobs of the cluster, the newest first."""
-    async with Jobs(**visit.options) as every:
-        listing = await every.list()
+    listing = await visit.jobs.list()
     rows = [_row(job) for job in listing.jobs if visit.rights.may_see_topic(job.request.topic)]
     shown = table("jobs", COLUMNS, rows, visit.query, sort="-created_ms", empty=EMPTY)
     return Page("list.html", "Jobs", {"shown": shown}, {"jobs": rows})
@@ -67,11 +66,10 @@ REFUSED_SHOWN_MAX = 100
 
 async def job_of(visit: Visit, job_id: str) -> Job:
     """Return a job whose topic the user may see; `NotThere` if there is none."""
-    async with Jobs(**visit.options) as every:
-        try:
-            found = await every.show(job_id)
-        except JobNotFound as error:
-            raise NotThere(str(error)) from error
+    try:
+        found = await visit.jobs.show(job_id)
+    except JobNotFound as error:
+        raise NotThere(str(error)) from error
     if not visit.rights.may_see_topic(found.request.topic):
         raise NotThere(f"There is no job {job_id!r}, or you may not see it.")
     return found
@@ -80,8 +78,7 @@ async def job_of(visit: Visit, job_id: str) -> Job:
 async def plan(visit: Visit) -> Page:
     """Return what a redrive or purge of the selected letters would do; nothing is changed."""
     request = request_of(visit, visit.query)
-    async with Jobs(**visit.options) as every:
-        planned = await every.plan(request)
+    planned = await visit.jobs.plan(request)
     kept = {name: visit.query[name] for name in FIELDS if visit.query.get(name)}
     refused = planned.result.get("refused", [])
     claimed = [entry for entry in refused if entry["reason"] == unconfirmed(entry["target"])]

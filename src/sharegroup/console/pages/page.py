@@ -14,12 +14,13 @@ from typing import Any, Protocol
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientOptions
-from sharegroup.console.access.audit import log_values_seen
+from sharegroup.console.access.audit import ValuesSeen
 from sharegroup.console.access.roles import Rights, User
 from sharegroup.console.access.sight import SeenWatcher
 from sharegroup.console.records.contents import Contents
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import Histories
+from sharegroup.jobs import Jobs
 
 
 class NotThere(Exception):
@@ -61,6 +62,7 @@ class Visit:
     reading: Cluster
     options: ClientOptions
     """The options of clients that a page opens for itself: those of the user's connection."""
+    jobs: Jobs
     starter: str
     """The name of the user in jobs; it says whose connection runs them."""
     runs_job: Callable[[str], None]
@@ -69,6 +71,7 @@ class Visit:
     """Its view has what the user may see."""
     history: Histories
     settings: ConsoleSettings
+    values_seen: ValuesSeen
     now_ms: int
 
     def topic(self, name: str = "topic") -> str:
@@ -85,7 +88,7 @@ class Visit:
         """
         is_shown = self.rights.may_see_values(topic)
         if is_shown:
-            log_values_seen(self.user, topic, place)
+            self.values_seen.note(self.user, topic, place, now_ms=self.now_ms)
         return Contents(topic, self.rights.masks, is_shown)
 
     def required(self, name: str) -> str:

@@ -1,7 +1,8 @@
 """The history of groups: a point a second for two hours, a point a minute for eight days.
 
 Points are packed into arrays.  All groups share `POINTS_MAX` equally: a group that has more points
-than its part drops its oldest with each new one.
+than its part drops its oldest with each new one.  What an earlier console wrote down is put before
+the points of this one (`restore`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 SECONDS_MS = 2 * 60 * 60 * 1000
@@ -19,6 +21,11 @@ GROUP_POINTS_MIN = 20
 """Points that each group may have, however many groups there are."""
 MINUTE_MS = 60_000
 UNKNOWN = -1
+LAG_MAX = 2**63 - 1
+SETTLED_MAX = 2**60
+"""More than can be settled; a broker may claim any offset, and the sum has to fit into an array."""
+GROUPS_MAX = 10_000
+"""Groups of which an earlier history is taken; the console describes no more."""
 RATE_MS = 30_000
 """The time over which a rate is taken, so that the steps of acknowledgements even out."""
 RATE_MS_MAX = 5 * MINUTE_MS
@@ -27,12 +34,32 @@ GROWTH_MS = 5 * MINUTE_MS
 """The time over which lag is compared."""
 
 
+class Tier(IntEnum):
+    """How fine points are; the numbers are in the format of blocks."""
+
+    SECONDS = 0
+    MINUTES = 1
+
+    @property
+    def keep_ms(self) -> int:
+        """How long points of this tier are kept."""
+        return SECONDS_MS if self is Tier.SECONDS else MINUTES_MS
+
+
 class Point(NamedTuple):
     """A moment of a group: wall clock in ms, lag (-1: unknown), offsets settled until then."""
 
     at_ms: int
     lag: int
     settled: int
+
+
+class Columns(NamedTuple):
+    """Points in order of time as three arrays of equal length, of int64."""
+
+    times: array[int]
+    lags: array[int]
+    settled: array[int]
 
 
 class Series:
@@ -57,10 +84,25 @@ class Series:
         while self._times[self._start] < point.at_ms - keep_ms:
             self.drop_oldest()
 
-    def drop_oldest(self) -> None:
-        """Drop the oldest point."""
-        assert len(self), "there is a point"
-        self._start += 1
+    def extend(self, columns: Columns, *, keep_ms: int) -> None:
+        """Add those points that are newer than the newest; drop those that became too old.
+
+        So the same points a second time change nothing.
+        """
+        newest = self.newest()
+        first = 0 if newest is None else bisect_right(columns.times, newest.at_ms)
+        if first == len(columns.times):
+            return
+        self._times += columns.times[first:]
+        self._lags += columns.lags[first:]
+        self._settled += columns.settled[first:]
+        old = bisect_left(self._times, self._times[-1] - keep_ms, self._start)
+        self.drop_oldest(old - self._start)
+
+    def drop_oldest(self, count: int = 1) -> None:
+        """Drop the oldest points."""
+        assert 0 <= count <= len(self), "there are so many points"
+        self._start += count
         if self._start * 2 > len(self._times):
             for column in (self._times, self._lags, self._settled):
                 del column[: self._start]
@@ -74,8 +116,13 @@ class Series:
 
     def since(self, at_ms: int) -> Iterator[Point]:
         """Yield the points from this moment on, oldest first."""
-        first = bisect_left(self._times, at_ms, self._start)
-        return map(Point, self._times[first:], self._lags[first:], self._settled[first:])
+        return map(Point, *self.columns(at_ms))
+
+    def columns(self, first_ms: int = 0, end_ms: int | None = None) -> Columns:
+        """Return a copy of the points in [first_ms, end_ms); None: to the newest."""
+        first = bisect_left(self._times, first_ms, self._start)
+        end = None if end_ms is None else bisect_left(self._times, end_ms, first)
+        return Columns(self._times[first:end], self._lags[first:end], self._settled[first:end])
 
     def newest(self, before_ms: int | None = None) -> Point | None:
         """Return the newest point, or the newest at or before a moment."""
@@ -105,6 +152,16 @@ class GroupHistory:
     def __len__(self) -> int:
         return len(self.seconds) + len(self.minutes)
 
+    def of(self, tier: Tier) -> Series:
+        """Return the points of a tier."""
+        return self.seconds if tier is Tier.SECONDS else self.minutes
+
+    def add_minute(self, point: Point) -> None:
+        """Add a point to the minutes if it is the first of its minute."""
+        minute = self.minutes.newest()
+        if minute is None or point.at_ms // MINUTE_MS > minute.at_ms // MINUTE_MS:
+            self.minutes.add(point, keep_ms=MINUTES_MS)
+
     def since(self, at_ms: int) -> list[Point]:
         """Return the points from a moment on: seconds as far as they go back, minutes before."""
         seconds = list(self.seconds.since(at_ms))
@@ -128,7 +185,7 @@ class GroupHistory:
         span_ms = last.at_ms - first.at_ms
         if not 0 < span_ms <= RATE_MS_MAX:
             return None
-        return (last.settled - first.settled) * 1000 / span_ms
+        return max(0, last.settled - first.settled) * 1000 / span_ms
 
     def growth(self) -> int | None:
         """Return by how much lag grew in the last five minutes; None if that is not known."""
@@ -168,15 +225,56 @@ class History:
         """
         history = self._groups.setdefault(group_id, GroupHistory())
         last = history.seconds.newest()
-        settled = progress if last is None else last.settled + progress
-        point = Point(at_ms, UNKNOWN if lag is None else lag, settled)
+        settled = min(SETTLED_MAX, progress if last is None else last.settled + progress)
+        point = Point(at_ms, UNKNOWN if lag is None else min(LAG_MAX, lag), settled)
         # If the wall clock was set back, the points after it are of times that come again.
         history.seconds.drop_from(point.at_ms)
         history.minutes.drop_from(point.at_ms)
         history.seconds.add(point, keep_ms=SECONDS_MS)
-        minute = history.minutes.newest()
-        if minute is None or point.at_ms // MINUTE_MS > minute.at_ms // MINUTE_MS:
-            history.minutes.add(point, keep_ms=MINUTES_MS)
+        history.add_minute(point)
+        self._trim(history)
+
+    def extend(self, group_id: str, tier: Tier, columns: Columns) -> None:
+        """Add those points of a group that are newer than its newest.
+
+        The first of each minute becomes one of the minutes, too.  A new group beyond `GROUPS_MAX`
+        is left out.
+        """
+        history = self._groups.get(group_id)
+        if history is None:
+            if len(self._groups) >= GROUPS_MAX:
+                return
+            history = self._groups[group_id] = GroupHistory()
+        history.of(tier).extend(columns, keep_ms=tier.keep_ms)
+        if tier is Tier.SECONDS:
+            for point in map(Point, *columns):
+                history.add_minute(point)
+        self._trim(history)
+
+    def restore(self, group_id: str, earlier: GroupHistory) -> None:
+        """Put the points that an earlier console saw before those of this one.
+
+        What was settled is counted on from the earlier number.
+        """
+        own = self._groups.get(group_id)
+        first = None if own is None else own.seconds.oldest()
+        if own is not None and first is not None:
+            for tier in Tier:
+                earlier.of(tier).drop_from(first.at_ms)
+            last = earlier.seconds.newest() or earlier.minutes.newest()
+            base = 0 if last is None else last.settled
+            for tier in Tier:
+                times, lags, settled = own.of(tier).columns()
+                raised = array("q", (min(SETTLED_MAX, base + number) for number in settled))
+                earlier.of(tier).extend(Columns(times, lags, raised), keep_ms=tier.keep_ms)
+        self._groups[group_id] = earlier
+        self._trim(earlier)
+
+    def group_ids(self) -> list[str]:
+        """Return the groups that have a history."""
+        return list(self._groups)
+
+    def _trim(self, history: GroupHistory) -> None:
         allowed = max(GROUP_POINTS_MIN, self._points_max // len(self._groups))
         while len(history) > allowed:
             longer = max(history.seconds, history.minutes, key=len)

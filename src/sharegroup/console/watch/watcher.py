@@ -112,7 +112,8 @@ class Watcher:
         """Return after the first look, or after a time."""
         if not self._first_look.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._first_look.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._first_look.wait()
 
     async def run(self) -> None:
         """Look at the cluster again and again, until this is cancelled.
@@ -133,7 +134,8 @@ class Watcher:
             self._visited.clear()
             if not self._is_watched(started_at):
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._visited.wait(), IDLE_LOOK_SECONDS - LOOK_SECONDS)
+                    async with asyncio.timeout(IDLE_LOOK_SECONDS - LOOK_SECONDS):
+                        await self._visited.wait()
             await asyncio.sleep(max(0.0, started_at + LOOK_SECONDS - self._monotonic()))
 
     def _is_watched(self, now: float) -> bool:

@@ -16,7 +16,7 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request
@@ -75,6 +75,11 @@ class Visitor:
     session_id: str | None = None
     has_token: bool = False
     """Whether the request itself has a token, which no browser sends by itself."""
+
+    @property
+    def reader(self) -> Hashable:
+        """What a page depends on besides its address: it may be shared by equal readers only."""
+        return self.user.name, self.form_token, self.rights
 
 
 class Seat:

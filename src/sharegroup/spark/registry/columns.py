@@ -4,7 +4,7 @@ Example::
 
     orders = batch.withColumn("order", from_registry("value", url, "id long")).persist()
     unreadable = orders.where("order.error is not null")
-    dead_letter(unreadable, "orders.unreadable", message=col("order.error"))
+    dead_letter(unreadable, "warehouse.dead", message=col("order.error"))
     orders.where("order.error is null").select("order.value.*")
 """
 
