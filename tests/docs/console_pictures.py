@@ -20,6 +20,11 @@ SCREENS = {
     "share-groups": "/groups",
     "share-group": "/group?id=billing",
     "dead-letters": "/letters",
+    "letters": "/letters?topic=dlq.orders",
+    "letter": "/letter?topic=dlq.orders&partition=0&offset=0",
+    "jobs": "/jobs",
+    "records": "/records?topic=orders",
+    "record": "/record?topic=orders&partition=0&offset=3",
     "topics": "/topics",
     "topic": "/topic?name=orders",
     "consumer-groups": "/consumer-groups",
@@ -30,7 +35,7 @@ LOOKS = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
     "dark-phone": {"viewport": {"width": 390, "height": 800}, "color_scheme": "dark"},
 }
-HISTORY_SECONDS = 45.0
+HISTORY_SECONDS = 30.0
 """How long the shop works before the pictures, so that lines have a shape."""
 
 

@@ -126,26 +126,28 @@ async def _groups_by_topic(admin: AdminClient) -> dict[str, list[str]]:
     except UnsupportedVersion:  # A broker without share groups has letters of their workers only.
         return {}
     topics: dict[str, list[str]] = {}
-    for group, settings in (await _settings(admin, ResourceType.GROUP, ids)).items():
-        if topic := settings.get(NAME):
+    named = await _values(admin, ResourceType.GROUP, ids, NAME)
+    for group, topic in named.items():
+        if topic:
             topics.setdefault(topic, []).append(group)
     return topics
 
 
 async def _enabled(admin: AdminClient, topics: Collection[str]) -> set[str]:
-    settings = await _settings(admin, ResourceType.TOPIC, topics)
-    return {topic for topic, values in settings.items() if values.get(ENABLED) == "true"}
+    values = await _values(admin, ResourceType.TOPIC, topics, ENABLED)
+    return {topic for topic, value in values.items() if value == "true"}
 
 
-async def _settings(
-    admin: AdminClient, kind: ResourceType, names: Collection[str]
-) -> dict[str, dict[str, str | None]]:
-    """Return the settings of these resources; none of those that the user may not see."""
-    if not names:
+async def _values(
+    admin: AdminClient, kind: ResourceType, resources: Collection[str], config: str
+) -> dict[str, str | None]:
+    """Return the value of one config of these resources; none of those the user may not see."""
+    if not resources:
         return {}
-    results = await admin.describe_configs([ConfigResource(kind, name) for name in names])
+    asked = [ConfigResource(kind, name) for name in resources]
+    results = await admin.describe_configs(asked, names=[config])
     return {
-        resource.name: {entry.name: entry.value for entry in entries.values()}
+        resource.name: entries[config].value
         for resource, entries in results.items()
-        if not isinstance(entries, KafkaError)
+        if not isinstance(entries, KafkaError) and config in entries
     }

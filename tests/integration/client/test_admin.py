@@ -74,6 +74,18 @@ def test_configs_of_an_unknown_broker_fail_without_affecting_others() -> None:
     play(scenario)
 
 
+def test_configs_can_be_asked_for_by_name() -> None:
+    group = ConfigResource(ResourceType.GROUP, "billing")
+    there = ConfigResource(ResourceType.BROKER, "1")
+
+    async def scenario(admin: AdminClient) -> None:
+        described = await admin.describe_configs([group], names=["share.session.timeout.ms"])
+        assert {*described[group]} == {"share.session.timeout.ms"}
+        assert await admin.describe_configs([there], names=["no.such.config"]) == {there: {}}
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     "verb",
     [

@@ -7,7 +7,7 @@ requests go to any broker that answers.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
@@ -38,16 +38,20 @@ async def describe_configs(
     cluster: Cluster,
     resources: Iterable[ConfigResource],
     *,
+    names: Collection[str] | None = None,
     documentation: bool = False,
     node_id: int | None = None,
     timeout: float | None = None,
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-    """Return every config of these topics, brokers and groups, with the source of its value.
+    """Return the configs of these topics, brokers and groups, with the sources of their values.
+
+    ``names`` are the configs to return; None means all.
 
     Sends one request to each broker among the resources, and one for all other resources, topics
     and groups.  ``node_id`` is the broker to ask for those; None means any broker.
     """
     requested_resources = tuple(resources)
+    keys = None if names is None else tuple(names)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
     # A broker that has just started is not in older metadata.
     if node_id is not None and node_id not in cluster.nodes:
@@ -57,15 +61,16 @@ async def describe_configs(
         request = DescribeConfigsRequest(
             resources=tuple(
                 DescribeConfigsResource(
-                    resource_type=i8(item.type), resource_name=item.name, configuration_keys=None
+                    resource_type=i8(item.type), resource_name=item.name, configuration_keys=keys
                 )
                 for item in part
             ),
             include_documentation=documentation,
         )
         response = await _ask(cluster, node_to_ask, request, subject="describe_configs")
+        asked = _by_key(part)
         for item in response.results:
-            if (resource := _asked(part, item)) is None:
+            if (resource := asked.get((item.resource_type, item.resource_name))) is None:
                 continue
             error = outcome(cluster, item, "DESCRIBE_CONFIGS", **_about(resource))
             results[resource] = error or {config.name: _entry(config) for config in item.configs}
@@ -136,8 +141,9 @@ async def incremental_alter_configs(
             validate_only=validate_only,
         )
         response = await _ask(cluster, node_id, request, subject="incremental_alter_configs")
+        asked = _by_key(part)
         for answer in response.responses:
-            if (resource := _asked(part, answer)) is None:
+            if (resource := asked.get((answer.resource_type, answer.resource_name))) is None:
                 continue
             results[resource] = outcome(cluster, answer, "ALTER_CONFIGS", **_about(resource))
     return by_item(changes, results, "resource")
@@ -195,12 +201,9 @@ def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     )
 
 
-def _asked(part: Iterable[ConfigResource], answer: Any) -> ConfigResource | None:
-    """Return the requested resource that an answer is about, or None."""
-    about = (answer.resource_type, answer.resource_name)
-    return next(
-        (resource for resource in part if (int(resource.type), resource.name) == about), None
-    )
+def _by_key(resources: Iterable[ConfigResource]) -> dict[tuple[int, str], ConfigResource]:
+    """Return the requested resources by what answers name them by."""
+    return {(int(resource.type), resource.name): resource for resource in resources}
 
 
 def _about(resource: ConfigResource) -> dict[str, str]:
