@@ -201,7 +201,7 @@ def test_unknown_partition_at_the_coordinator_is_retried(learns: bool) -> None:
     cluster = LateCoordinator(unknown, NONE if learns else unknown)
     asked: Any = cluster
     first, second = TopicPartition("new", 0), TopicPartition("new", 1)
-    done = asyncio.run(carry_out(asked, "g", {first: 4, second: 5}))
+    done = asyncio.run(carry_out(asked, "g", {first: 4, second: 5}, is_share=True))
     assert cluster.asked == [[0, 1], [1]]
     assert (done[first], type(done[second])) == (
         None,
