@@ -110,7 +110,9 @@ class PageRun:
     def _run_script(self, block: Block, text: str) -> None:
         if block.options.get("inside") == "async":
             body = textwrap.indent(text, "    ")
-            text = f"{self._imports}\n\nasync def main():\n{body}\n\nasyncio.run(main())\n"
+            # A page need not import asyncio for that, so it is imported under another name.
+            run = "from asyncio import run as run_block\nrun_block(main())\n"
+            text = f"{self._imports}\n\nasync def main():\n{body}\n\n{run}"
         script = self._folder / f"line{block.line}.py"
         script.write_text(text)
         command = [str(self._bin / "python"), script.name]

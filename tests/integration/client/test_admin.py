@@ -19,6 +19,7 @@ from sharegroup.client import (
     ListedOffset,
     NewTopic,
     OffsetSpec,
+    QuotaEntity,
     ResourceType,
     ShareConsumer,
     ShareGroupDescription,
@@ -212,7 +213,7 @@ def test_unknown_partition_at_the_coordinator_is_retried(learns: bool) -> None:
     cluster = LateCoordinator(unknown, NONE if learns else unknown)
     asked: Any = cluster
     first, second = TopicPartition("new", 0), TopicPartition("new", 1)
-    done = asyncio.run(carry_out(asked, "g", {first: 4, second: 5}))
+    done = asyncio.run(carry_out(asked, "g", {first: 4, second: 5}, is_share=True))
     assert cluster.asked == [[0, 1], [1]]
     assert (done[first], type(done[second])) == (
         None,
@@ -299,6 +300,18 @@ def test_states_and_types_of_groups_are_members_of_enums_and_accepted_as_strings
             assert isinstance(described, ShareGroupDescription)
             assert described.state is GroupState.STABLE
             assert described.state == "Stable"
+
+    play(scenario)
+
+
+def test_quota_may_be_a_whole_number() -> None:
+    """The protocol has floating-point numbers; ``1_048_576`` of docs/quotas.md is none."""
+    alice = QuotaEntity(user="alice")
+
+    async def scenario(admin: AdminClient) -> None:
+        changes: dict[str, float | None] = {"producer_byte_rate": 1_048_576}
+        assert await admin.alter_client_quotas({alice: changes}) == {alice: None}
+        await admin.alter_client_quotas({alice: {"producer_byte_rate": None}})
 
     play(scenario)
 

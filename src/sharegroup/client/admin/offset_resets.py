@@ -161,11 +161,11 @@ async def reset_group_offsets(
     offsets = new_offsets(plan)
     if dry_run or not offsets:
         return plan
-    results = await _carry_out(cluster, group_id, offsets, is_share=is_share)
+    results = await carry_out(cluster, group_id, offsets, is_share=is_share)
     return {where: results.get(where) or change for where, change in sorted(plan.items())}
 
 
-async def _carry_out(
+async def carry_out(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int], *, is_share: bool
 ) -> dict[TopicPartition, KafkaError | None]:
     """Set the offsets of a group in existing partitions, and return errors by partition.

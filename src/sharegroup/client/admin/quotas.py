@@ -88,7 +88,7 @@ async def alter_client_quotas(
                     for kind, name in entity.named()
                 ),
                 ops=tuple(
-                    OpData(key=key, value=f64(limit or 0.0), remove=limit is None)
+                    OpData(key=key, value=f64(float(limit or 0)), remove=limit is None)
                     for key, limit in limits.items()
                 ),
             )
