@@ -161,10 +161,10 @@ def test_group_of_the_properties_is_the_group(bootstrap: str, prepare: Prepare) 
 
 def test_missing_topic_is_named_and_waited_for(bootstrap: str) -> None:
     properties = ("--command-property", "max.poll.records=10")
-    done = consume(bootstrap, "mistyped", "waits", *properties)
+    done = consume(bootstrap, "qzxqzxqz", "waits", *properties)
     assert (done.code, done.out) == (0, b"")
     assert done.err == (
-        "sharegroup: topic 'mistyped' does not exist yet (list the topics with: sharegroup topics "
+        "sharegroup: topic 'qzxqzxqz' does not exist yet (list the topics with: sharegroup topics "
         "list)\nsharegroup: processed 0 records\n"
     )
 
