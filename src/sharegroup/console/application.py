@@ -22,6 +22,7 @@ from sharegroup.console.access.audit import ValuesSeen
 from sharegroup.console.access.connection import Connection
 from sharegroup.console.access.sight import SeenHistory, SeenWatcher
 from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
+from sharegroup.console.remember.memory import memory_of
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import Watcher
@@ -78,6 +79,9 @@ class Console:
         self._job_runs = JobRuns(self.settings.client_options)
         if self.settings.allow_changes:
             tasks.append(asyncio.create_task(self._job_runs.run(), name="console jobs"))
+        memory = memory_of(self.settings, self.history, self._watcher)
+        if memory is not None:
+            tasks.append(asyncio.create_task(memory.run(), name="console history"))
         for task in tasks:
             task.add_done_callback(_tell_end)
         try:

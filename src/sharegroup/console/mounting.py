@@ -74,6 +74,8 @@ def console(
     roles: str | Path | None = None,
     metrics_url: str | None = None,
     form_secret: str | None = None,
+    remember: bool = False,
+    history_file: str | Path | None = None,
     **client_options: Unpack[ClientOptions],
 ) -> MountedConsole:
     """Return a console to mount; ``client_options`` are those of its connection.
@@ -85,6 +87,9 @@ def console(
     ``roles`` is the file of roles for users that have no grants of their own; without a file they
     only look, and see no values.  ``form_secret`` has to be the same in all processes of an
     application that has several.
+
+    With ``remember`` the history of groups is kept in topics of the cluster, which all consoles
+    share; with ``history_file`` in this file, which only one process may have.
     """
     own_roles = Roles.of_everybody(ONLY_LOOKS) if roles is None else read_roles(Path(roles))
     return MountedConsole(
@@ -95,5 +100,7 @@ def console(
             roles=own_roles,
             auth=auth,
             form_secret=form_secret,
+            remember=remember,
+            history_file=None if history_file is None else lambda _: Path(history_file),
         )
     )

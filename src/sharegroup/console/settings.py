@@ -12,6 +12,7 @@ from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.client.settings.option_values import SaslMechanism
 from sharegroup.console.access.roles import ALL_RIGHTS, Roles, User
 from sharegroup.console.access.tokens import Tokens
+from sharegroup.console.remember.history_file import PathOf
 from sharegroup.errors import InvalidConfig
 
 Auth: TypeAlias = Callable[[Request], Awaitable[User | None]]
@@ -48,6 +49,10 @@ class ConsoleSettings:
 
     A form that one process has made is accepted by another one only if it is the same.
     """
+    remember: bool = False
+    """Whether the history is kept in topics of the cluster, which all consoles share."""
+    history_file: PathOf | None = None
+    """Where else it is kept; None: only in memory."""
     is_behind_proxy: bool = False
     """Whether a proxy ends TLS, so that every request has to come through it."""
 

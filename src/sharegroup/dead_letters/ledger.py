@@ -29,24 +29,20 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sharegroup.client.admin.topics import (
-    create_topics,
     delete_records,
-    describe_cluster,
     describe_topics,
 )
-from sharegroup.client.admin.types import NewTopic, TopicDescription
+from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.record_reading import PartitionRange, partition_ranges, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.dead_letters.own_topics import create_if_missing
 from sharegroup.dead_letters.topics import (
-    MIN_INSYNC,
     TOPIC_CHARACTERS_MAX,
-    default_min_insync,
-    default_replicas,
 )
-from sharegroup.errors import InvalidRecord, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from sharegroup.errors import InvalidRecord, KafkaError, UnknownTopicOrPartition
 
 SUFFIX = ".redriven"
 HASH_CHARACTERS = 16
@@ -108,13 +104,7 @@ class Ledger:
 
     async def create(self, cluster: Cluster) -> None:
         """Create the topic if it is missing, with the default replicas of a worker's topics."""
-        brokers = (await describe_cluster(cluster, include_fenced=True)).nodes
-        replicas = default_replicas(max(1, len(brokers)))
-        configs = {**CONFIGS, MIN_INSYNC: str(default_min_insync(replicas))}
-        new = NewTopic(self.topic, 1, replicas, configs)
-        created = (await create_topics(cluster, [new]))[self.topic]
-        if created is not None and not isinstance(created, TopicAlreadyExists):
-            raise created
+        await create_if_missing(cluster, self.topic, CONFIGS)
 
     async def prune(
         self, cluster: Cluster, entries: Mapping[int, Entry], firsts: Mapping[int, int]

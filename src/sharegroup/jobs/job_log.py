@@ -17,19 +17,18 @@ import logging
 from dataclasses import dataclass, replace
 from zlib import crc32
 
-from sharegroup.client.admin.topics import create_topics, describe_cluster, describe_topics
-from sharegroup.client.admin.types import NewTopic, TopicDescription
+from sharegroup.client.admin.topics import describe_topics
+from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
 from sharegroup.client.fetch.record_reading import PartitionRange, partition_ranges, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer
 from sharegroup.client.records import TopicPartition
 from sharegroup.dead_letters.ledger import TRANSACTION_WAIT_MS
-from sharegroup.dead_letters.topics import MIN_INSYNC, default_min_insync, default_replicas
+from sharegroup.dead_letters.own_topics import create_if_missing
 from sharegroup.errors import (
     InvalidRecord,
     RequestTimedOut,
-    TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 from sharegroup.jobs.job import Job, JobListing, JobNotFound, JobState
@@ -64,16 +63,15 @@ class JobsTopic:
     replication_factor: int | None = None
     """None: three, or one for each broker if there are fewer."""
 
-    def configs(self, replicas: int) -> dict[str, str]:
-        """Return the settings of a new topic with this number of replicas."""
-        return {
-            "cleanup.policy": "compact",
-            # A runner writes a record for each slice.  Compaction does not touch the segment that
-            # is written, so small segments keep short what everybody reads.
-            "segment.bytes": str(16 * 1024 * 1024),
-            "min.cleanable.dirty.ratio": "0.1",
-            MIN_INSYNC: str(default_min_insync(replicas)),
-        }
+
+CONFIGS = {
+    "cleanup.policy": "compact",
+    # A runner writes a record for each slice.  Compaction does not touch the segment that is
+    # written, so small segments keep short what everybody reads.
+    "segment.bytes": str(16 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+"""The settings of a new topic of jobs."""
 
 
 class JobLog:
@@ -97,21 +95,10 @@ class JobLog:
 
     async def create(self) -> None:
         """Create the topic if it is missing."""
-        name = self.topic.name
-        described = (await describe_topics(self._cluster, [name]))[name]
-        if isinstance(described, TopicDescription):
-            self._partition_count = described.partition_count
-            return
-        if not isinstance(described, UnknownTopicOrPartition):
-            raise described
-        replicas = self.topic.replication_factor
-        if replicas is None:
-            brokers = (await describe_cluster(self._cluster, include_fenced=True)).nodes
-            replicas = default_replicas(max(1, len(brokers)))
-        new = NewTopic(name, self.topic.partitions, replicas, self.topic.configs(replicas))
-        created = (await create_topics(self._cluster, [new]))[name]
-        if created is not None and not isinstance(created, TopicAlreadyExists):
-            raise created
+        name, replicas = self.topic.name, self.topic.replication_factor
+        await create_if_missing(
+            self._cluster, name, CONFIGS, partitions=self.topic.partitions, replicas=replicas
+        )
         # Until it is there: a broker may hear of it later than the one that created it.
         self._partition_count = len((await self._cluster.topic(name)).leaders)
 

@@ -49,6 +49,7 @@ from sharegroup.ids import TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, deltas_of, ranges_of
+from sharegroup.state_folder import state_folder
 
 log = logging.getLogger(__name__)
 
@@ -69,18 +70,13 @@ def default_location() -> str:
 
     InvalidConfig if the user has no home directory.
     """
-    state = os.environ.get("XDG_STATE_HOME", "")
-    # A relative one is invalid (XDG Base Directory Specification), and each process would have its
-    # own.
-    if not os.path.isabs(state):
-        try:
-            state = str(Path.home() / ".local" / "state")
-        except RuntimeError as error:  # A user id that no user has, as in some containers.
-            raise InvalidConfig(
-                f"no default for the option outcomesLocation: {error} Set the option to a "
-                "directory that the driver's machine keeps"
-            ) from error
-    return str(Path(state) / "sharegroup" / "spark")
+    try:
+        return str(state_folder() / "spark")
+    except RuntimeError as error:  # A user id that no user has, as in some containers.
+        raise InvalidConfig(
+            f"no default for the option outcomesLocation: {error} Set the option to a "
+            "directory that the driver's machine keeps"
+        ) from error
 
 
 def folder_of(location: str, group: str, load: str) -> str:

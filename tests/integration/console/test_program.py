@@ -18,7 +18,7 @@ from sharegroup.testing import Security, run_broker
 from tests.support.limits import HANGING_SECONDS
 
 TOKEN = "0123456789abcdef0123"
-CONSOLE = [sys.executable, "-m", "sharegroup", "console", "--port", "0"]
+CONSOLE = [sys.executable, "-m", "sharegroup", "console", "--port", "0", "--history", "none"]
 
 
 @contextmanager

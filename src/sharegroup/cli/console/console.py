@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -19,10 +19,14 @@ from sharegroup.console.access.exposure import Listening
 from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.installation import pip_install
 
+if TYPE_CHECKING:
+    from sharegroup.console.remember.history_file import PathOf
+
 PORT_MAX = 65_535
 MECHANISMS = [
     mechanism.value for mechanism in SaslMechanism if mechanism is not SaslMechanism.OAUTHBEARER
 ]
+NOWHERE = "none"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -37,11 +41,26 @@ class Users:
     roles: Path | None
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where the history of groups is kept."""
+
+    remember: bool
+    history: str | None
+    """A file, or `NOWHERE`; None: the default file, unless ``remember``."""
+
+
 def _listening(**options: Any) -> Listening:
     try:
         return Listening(**options)
     except InvalidConfig as error:
         raise click.UsageError(str(error)) from error
+
+
+def _memory(*, remember: bool, history: str | None) -> Memory:
+    if remember and history is not None:
+        raise click.UsageError("--remember keeps the history in topics: give it without --history")
+    return Memory(remember, history)
 
 
 listening_options = gathered(
@@ -105,9 +124,27 @@ user_options = gathered(
 )  # fmt: skip
 
 
+memory_options = gathered(
+    "memory",
+    _memory,
+    click.option(
+        "--remember",
+        is_flag=True,
+        help="Keep the history in two topics of the cluster, which all consoles share.",
+    ),
+    click.option(
+        "--history",
+        metavar="FILE",
+        help="Keep the history in this file; none: do not keep it.  The default is a file for each "
+        "cluster in the user's folder for state, ~/.local/state/sharegroup.",
+    ),
+)
+
+
 @click.command("console")
 @listening_options
 @user_options
+@memory_options
 @click.option(
     "--metrics",
     "metrics_url",
@@ -127,6 +164,7 @@ def command(
     *,
     listening: Listening,
     users: Users,
+    memory: Memory,
     metrics_url: str | None,
     log_level: str,
     ends_with_input: bool,
@@ -147,6 +185,7 @@ def command(
         from sharegroup.console.access.roles_file import read_roles
         from sharegroup.console.access.tokens import read_tokens
         from sharegroup.console.program import end_with_input, run
+        from sharegroup.console.remember.history_file import default_file
         from sharegroup.console.settings import ConsoleSettings
     except ImportError as error:
         raise MissingExtra(f"the console needs an extra: {pip_install('console')}") from error
@@ -163,6 +202,8 @@ def command(
             roles=read_roles(users.roles) if users.roles else Roles.of_everybody(ALL_RIGHTS),
             tokens=read_tokens(users.token_file) if users.token_file else None,
             login_mechanism=None if mechanism is None else SaslMechanism(mechanism),
+            remember=memory.remember,
+            history_file=_history_file(memory, default_file),
         )
         run(settings, listening, say=click.echo)
     except InvalidConfig as error:
@@ -173,3 +214,12 @@ def command(
             "take another --port or --host"
         )
         raise SystemExit(1) from error
+
+
+def _history_file(memory: Memory, default_file: PathOf) -> PathOf | None:
+    if memory.remember or memory.history == NOWHERE:
+        return None
+    if memory.history is None:
+        return default_file
+    path = Path(memory.history).absolute()
+    return lambda _: path

@@ -98,6 +98,7 @@ class Watcher:
         self._visited = asyncio.Event()
         """Set when somebody looks at the console, so that a page after a break is soon fresh."""
         self._first_look = asyncio.Event()
+        self._knows_cluster = asyncio.Event()
         self.view = ClusterView()
 
     def looks_at(self, group_ids: Iterable[str] = ()) -> None:
@@ -115,6 +116,11 @@ class Watcher:
                 async with asyncio.timeout(seconds):
                     await self._first_look.wait()
 
+    async def cluster_id(self) -> str:
+        """Wait until a broker has told the id of the cluster, and return it."""
+        await self._knows_cluster.wait()
+        return self.view.cluster_id
+
     async def run(self) -> None:
         """Look at the cluster again and again, until this is cancelled.
 
@@ -125,12 +131,12 @@ class Watcher:
             started_at = self._monotonic()
             try:
                 await self.look()
-                self._tell(DEFECT, None)
+                self.tell(DEFECT, None)
             except Exception as error:
                 text = f"{type(error).__name__}: {error}; the console's log has more"
                 if self.view.problems.get(DEFECT) != text:
                     log.exception("event=console.watcher_failed")
-                self._tell(DEFECT, text)
+                self.tell(DEFECT, text)
             self._visited.clear()
             if not self._is_watched(started_at):
                 with suppress(TimeoutError):
@@ -170,13 +176,13 @@ class Watcher:
         except KafkaError as error:
             if self.view.problems.get(subject) != str(error):
                 log.warning("event=console.look_failed subject=%r error=%s", subject, error)
-            self._tell(subject, str(error))
+            self.tell(subject, str(error))
             return False
-        self._tell(subject, None)
+        self.tell(subject, None)
         return True
 
-    def _tell(self, subject: str, problem: str | None) -> None:
-        """Set what the view says could not be read of a subject; None if it was read."""
+    def tell(self, subject: str, problem: str | None) -> None:
+        """Set what the view says is wrong with reading a subject; None: nothing."""
         problems = {name: text for name, text in self.view.problems.items() if name != subject}
         if problem is not None:
             problems[subject] = problem
@@ -206,6 +212,8 @@ class Watcher:
             for node in sorted(cluster.nodes, key=lambda node: node.node_id)
         )
         self.view = replace(self.view, cluster_id=cluster.cluster_id, brokers=brokers)
+        if cluster.cluster_id:
+            self._knows_cluster.set()
 
     async def _look_at_topics(self) -> None:
         described = await self._admin.describe_topics(timeout=REQUEST_SECONDS)
