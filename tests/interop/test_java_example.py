@@ -99,7 +99,7 @@ def program(tmp_path: Path, text: str) -> str:
 
 
 def test_java_clients_use_the_broker_and_it_stops(tmp_path: Path) -> None:
-    done = run_java(program(tmp_path, f'exec {sys.executable} -m sharegroup "$@"'), tmp_path)
+    done = run_java(program(tmp_path, f'exec "{sys.executable}" -m sharegroup "$@"'), tmp_path)
     assert (done.returncode, done.stdout) == (0, "got one apple\nstopped\n"), done.stderr
     (log,) = tmp_path.glob("sharegroup-test-*/broker.log")
     assert "event=stopped" in log.read_text()

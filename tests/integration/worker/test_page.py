@@ -21,7 +21,9 @@ from tests.unit.worker.decisions import test_decide
 PATH = ROOT / "docs" / "worker.md"
 PAGE = PATH.read_text()
 EXAMPLES = [
-    block for block in blocks(PATH) if block.language == "python" and "with" not in block.options
+    block
+    for block in blocks(PATH)
+    if block.language == "python" and not {"with", "needs"} & set(block.options)
 ]
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 ROWS_OF_A_REAL_WORKER = {
