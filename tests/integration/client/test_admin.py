@@ -26,11 +26,12 @@ from sharegroup.client import (
     TopicPartition,
 )
 from sharegroup.client.admin.groups import by_group, delete_groups
-from sharegroup.client.admin.offset_resets import carry_out
+from sharegroup.client.admin.offset_resets import ToEarliest, carry_out
 from sharegroup.client.fetch.offsets import list_offsets
 from sharegroup.client.net.cluster import ConnectionPurpose, CoordinatorType, Topic
 from sharegroup.errors import (
     NONE,
+    GroupIdNotFound,
     InvalidRequest,
     KafkaError,
     LeaderNotAvailable,
@@ -41,6 +42,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicName
+from sharegroup.testing import broker
 from tests.integration.client.group_on_a_broker import stage
 from tests.support.limits import HANGING_SECONDS
 
@@ -333,3 +335,33 @@ def test_enum_value_of_a_newer_broker_is_unknown(
     found: GroupState | GroupType | ConfigSource, expected: object
 ) -> None:
     assert found is expected
+
+
+def test_many_share_groups_are_asked_about_together_and_one_error_hides_no_other() -> None:
+    async def run() -> None:
+        names = [f"group-{number}" for number in range(45)]
+        async with (
+            broker() as there,
+            AdminClient(bootstrap_servers=there.bootstrap_servers) as admin,
+        ):
+            await there.create_topic("orders")
+            for name in names:
+                await admin.reset_group_offsets(name, ToEarliest(), partitions=["orders"])
+
+            def requests() -> float:
+                return admin.metrics()["admin-client-metrics"]["request-total"]
+
+            for _ in range(2):  # The first time the coordinator of `nobody` is looked for.
+                before = requests()
+                described = await admin.describe_share_groups([*names, "nobody"])
+                offsets = await admin.list_share_group_offsets(dict.fromkeys(names))
+            assert list(described) == [*names, "nobody"]
+            assert isinstance(described.pop("nobody"), GroupIdNotFound)
+            assert {group.state for group in described.values()} == {GroupState.EMPTY}
+            where = TopicPartition("orders", 0)
+            assert {name: found[where].start_offset for name, found in offsets.items()} == (
+                dict.fromkeys(names, 0)
+            )
+            assert requests() - before <= 2 * 3 + 2
+
+    asyncio.run(run())

@@ -7,6 +7,7 @@ Every other error is the result for that group.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from kio.schema.alter_share_group_offsets.v0.request import (
@@ -50,6 +51,7 @@ from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.net.refusals import answer_about
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
+    NONE,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     KafkaError,
@@ -67,6 +69,9 @@ Answered: TypeAlias = tuple[TopicPartition, Result | KafkaError]
 LOOK_AGAIN = frozenset(
     error.code for error in (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress)
 )
+
+GROUPS_PER_REQUEST = 20
+"""Groups that are asked about together: few enough for a broker to answer in milliseconds."""
 
 ABOUT_OFFSETS = (
     AlterShareGroupOffsetsRequest,
@@ -137,16 +142,23 @@ async def describe_share_groups(
     timeout: float | None = None,
 ) -> dict[str, ShareGroupDescription | KafkaError]:
     """Describe share groups: state, epochs and members."""
+    ids = several(group_ids)
 
-    async def describe(group_id: str) -> ShareGroupDescription:
-        request = ShareGroupDescribeRequest(
-            group_ids=(KioGroupId(group_id),),
+    def request(part: Sequence[str]) -> ShareGroupDescribeRequest:
+        return ShareGroupDescribeRequest(
+            group_ids=tuple(map(KioGroupId, part)),
             include_authorized_operations=include_authorized_operations,
         )
-        group = await ask_about_group(cluster, group_id, request)
+
+    answered = await _ask_together(cluster, ids, request)
+
+    async def describe(group_id: str) -> ShareGroupDescription:
+        group = answered.get(group_id)
+        if group is None:
+            group = await ask_about_group(cluster, group_id, request([group_id]))
         return _described(group, await cluster.coordinator(group_id))
 
-    return await by_group(group_ids, describe)
+    return await by_group(ids, describe)
 
 
 @call
@@ -161,23 +173,31 @@ async def list_share_group_offsets(
     None in place of partitions means all partitions that the group has offsets for.
     """
 
-    def request(
-        group_id: str, partitions: Iterable[TopicPartition] | None
-    ) -> DescribeShareGroupOffsetsRequest:
+    wanted = {
+        group_id: None if partitions is None else tuple(partitions)
+        for group_id, partitions in groups.items()
+    }
+
+    def together(part: Sequence[str]) -> DescribeShareGroupOffsetsRequest:
         return DescribeShareGroupOffsetsRequest(
-            groups=(
+            groups=tuple(
                 DescribeShareGroupOffsetsRequestGroup(
                     group_id=KioGroupId(group_id),
-                    topics=None if partitions is None else _asked(partitions),
-                ),
+                    topics=None if (asked := wanted[group_id]) is None else _asked(asked),
+                )
+                for group_id in part
             )
         )
+
+    def request(group_id: str, _: object) -> DescribeShareGroupOffsetsRequest:
+        return together([group_id])
 
     def offset(topic: Any, partition: Any) -> Answered[SharePartitionOffset]:
         where = TopicPartition(topic.topic_name, partition.partition_index)
         return where, _share_offset(cluster, topic, partition)
 
-    return await offsets_by_group(cluster, groups, request, offset)
+    answered = await _ask_together(cluster, wanted, together)
+    return await offsets_by_group(cluster, wanted, request, offset, answered=answered)
 
 
 async def offsets_by_group(
@@ -185,20 +205,25 @@ async def offsets_by_group(
     groups: Mapping[str, Iterable[TopicPartition] | None],
     request: Callable[[str, Sequence[TopicPartition] | None], Any],
     offset: Callable[[Any, Any], Answered[Result]],
+    *,
+    answered: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, dict[TopicPartition, Result | KafkaError] | KafkaError]:
     """Ask for offsets of each group, of some partitions or of all; return them by partition.
 
     ``request`` makes the request about a group, ``offset`` reads a topic's partition in the answer.
+    ``answered`` has the parts of answers about groups that were asked about already.
     """
 
     async def offsets(group_id: str) -> dict[TopicPartition, Result | KafkaError]:
         partitions = groups[group_id]
         requested = None if partitions is None else tuple(partitions)
-        group = await ask_about_group(cluster, group_id, request(group_id, requested))
-        answered = dict(
+        group = answered.get(group_id)
+        if group is None:
+            group = await ask_about_group(cluster, group_id, request(group_id, requested))
+        found = dict(
             offset(topic, partition) for topic in group.topics for partition in topic.partitions
         )
-        return answered if requested is None else by_item(requested, answered, "partition")
+        return found if requested is None else by_item(requested, found, "partition")
 
     return await by_group(groups, offsets)
 
@@ -328,6 +353,41 @@ async def by_group(
     return results
 
 
+async def _ask_together(
+    cluster: Cluster, group_ids: Iterable[str], request: Callable[[Sequence[str]], Any]
+) -> dict[str, Any]:
+    """Ask about groups whose coordinators are known, many in a request; return what has no error.
+
+    The caller asks about each of the others alone, which retries and knows what went wrong.
+    """
+    by_node: dict[int, list[str]] = {}
+    for group_id in group_ids:
+        node_id = cluster.known_coordinator(group_id)
+        if node_id is not None:
+            by_node.setdefault(node_id, []).append(group_id)
+    answered: dict[str, Any] = {}
+    for node_id, ids in by_node.items():
+        for first in range(0, len(ids), GROUPS_PER_REQUEST):
+            part = ids[first : first + GROUPS_PER_REQUEST]
+            if len(part) == 1:
+                continue
+            asked = request(part)
+            try:
+                connection = await cluster.connection(node_id, _purpose(asked))
+                response = await connection.request(asked)
+            except KafkaError:
+                break  # Asked alone, they look for their coordinators again.
+            answered.update(
+                (group.group_id, group) for group in response.groups if group.error_code == NONE
+            )
+    return answered
+
+
+def _purpose(request: Any) -> ConnectionPurpose:
+    is_about_offsets = isinstance(request, ABOUT_OFFSETS)
+    return ConnectionPurpose.SHARE_OFFSETS if is_about_offsets else ConnectionPurpose.CONTROL
+
+
 async def ask_about_group(cluster: Cluster, group_id: str, request: Any) -> Any:
     """Return the part of the coordinator's answer that is about the group of the request."""
     response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
@@ -350,8 +410,7 @@ async def ask_coordinator(
     on the group that the request needs.  An answer without the expected part is an error, too.
     """
     subject = f"{kind.resource} {key!r}"
-    is_about_offsets = isinstance(request, ABOUT_OFFSETS)
-    purpose = ConnectionPurpose.SHARE_OFFSETS if is_about_offsets else ConnectionPurpose.CONTROL
+    purpose = _purpose(request)
 
     async def attempt() -> Any:
         node_id = await cluster.coordinator(key, kind=kind, operation=operation)
