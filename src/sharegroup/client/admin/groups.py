@@ -360,8 +360,11 @@ async def _ask_together(
 
     The caller asks about each of the others alone, which retries and knows what went wrong.
     """
+    every = list(group_ids)
+    if len(every) == 1:
+        return {}
     by_node: dict[int, list[str]] = {}
-    for group_id in group_ids:
+    for group_id in every:
         node_id = cluster.known_coordinator(group_id)
         if node_id is not None:
             by_node.setdefault(node_id, []).append(group_id)
