@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -29,11 +30,8 @@ from sharegroup.cli.common.data_options import (
 from sharegroup.cli.common.name_arguments import naming_many
 from sharegroup.cli.common.output import complain, counted
 from sharegroup.cli.common.running import (
-    CLOSE_SECONDS,
     Stop,
-    lacks_broker,
     run,
-    telling_waits,
     until_stopped,
 )
 from sharegroup.cli.groups.group_start import from_beginning_option, start_options, tell_start
@@ -43,6 +41,13 @@ from sharegroup.cli.records.formats.writing import Row, RowWriter
 from sharegroup.cli.records.kafka_console_options import (
     kafka_consumer_options,
     kafka_formatter_options,
+)
+from sharegroup.cli.records.printing import (
+    POLL_SECONDS,
+    PrintingLimits,
+    print_until,
+    run_printer,
+    say_processed,
 )
 from sharegroup.cli.records.record_formats import record_format_options
 from sharegroup.cli.records.standard_streams import write_all
@@ -56,8 +61,6 @@ from sharegroup.errors import InvalidRecordState, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import AcknowledgeType, GroupType
 
 GROUP_DEFAULT = "console-share-consumer"
-POLL_SECONDS = 0.2
-"""The length of one poll, and so the longest time until a signal is noticed."""
 POLL_RECORDS_MAX = 500
 SHUTDOWN_COMPLETE = "shutdown_complete"
 Work = Callable[[Stop, Access, RowWriter, dict[str, Any]], Coroutine[Any, Any, int]]
@@ -221,16 +224,15 @@ async def _consume(
         reject_on_error=options["reject_on_error"],
         complain=complain,
     )
-    limits = {"count_max": options["max_messages"], "idle_ms": options["idle_ms"]}
-    try:
-        async with telling_waits(
-            access.bootstrap_servers, lambda: lacks_broker(consumer.metrics())
-        ):
-            await until_stopped(printer.run(stop, **limits), stop)
-    finally:
-        # After a signal the verb has to end before STOP_SECONDS_MAX, at which it is cancelled.
-        await consumer.close(timeout=CLOSE_SECONDS if stop.code else access.timeout_ms / 1000)
-        _report(printer)
+    await run_printer(
+        printer,
+        stop,
+        access,
+        options,
+        metrics=consumer.metrics,
+        close=consumer.close,
+        report=partial(_report, printer),
+    )
     return 1 if printer.lost or printer.unreadable else 0
 
 
@@ -257,13 +259,7 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
 
 
 def _report(printer: RecordPrinter) -> None:
-    rejected = f", {printer.rejected} of them rejected" if printer.rejected else ""
-    unreadable = (
-        f"; {counted(printer.unreadable, 'range')} of offsets could not be read"
-        if printer.unreadable
-        else ""
-    )
-    complain(f"processed {counted(printer.count, 'record')}{rejected}{unreadable}")
+    say_processed(printer.count, printer.rejected, "rejected", printer.unreadable)
     for (topic, partition), (count, error) in printer.lost.items():
         complain(
             f"topic {topic!r} partition {partition}: {counted(count, 'record')} written, but "
@@ -316,24 +312,14 @@ class RecordPrinter:
         """
         consumer.set_acknowledgement_commit_callback(self._acknowledged)
 
-    async def run(self, stop: Stop, *, count_max: int | None, idle_ms: int | None) -> None:
-        """Write and settle records until one of the limits is reached or ``stop`` is set.
-
-        The limits are ``count_max`` settled records, and ``idle_ms`` without a record.
-        """
-        last_records_at = time.monotonic()
-        while not stop.is_set() and (count_max is None or self.count < count_max):
-            count_left = None if count_max is None else count_max - self.count
-            records = await self._poll(count_left)
-            if records:
-                await self._print(records)
-                last_records_at = time.monotonic()
-            elif idle_ms is not None and time.monotonic() - last_records_at >= idle_ms / 1000:
-                break
+    async def run(self, stop: Stop, limits: PrintingLimits) -> None:
+        """Write and settle records until one of the limits is reached or ``stop`` is set."""
+        await print_until(self, stop, limits)
         # Its callback fills `lost`, on which the exit code depends.
         await self._consumer.commit()
 
-    async def _poll(self, count_max: int | None) -> Sequence[Record]:
+    async def poll(self, count_max: int | None) -> Sequence[Record]:
+        """Return records; offsets that cannot be read are reported."""
         try:
             return await self._consumer.poll(POLL_SECONDS, count_max)
         except UnreadableDelivery as error:
@@ -359,7 +345,8 @@ class RecordPrinter:
         outcome = "rejected" if self._reject_on_error else "released at the end"
         self._complain(f"{outcome}: {error}")
 
-    async def _print(self, records: Sequence[Record]) -> None:
+    async def print_records(self, records: Sequence[Record]) -> None:
+        """Write records and settle them."""
         wall_ms, monotonic = time.time_ns() // 1_000_000, time.monotonic()
 
         def row_of(number: int, record: Record) -> Row:

@@ -15,9 +15,9 @@ in front of it, or it is skipped with ``--skip-message-on-error``.
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -25,15 +25,16 @@ import click
 from sharegroup.cli.common.cluster_access import Access, line_of
 from sharegroup.cli.common.data_options import group_of
 from sharegroup.cli.common.output import complain, counted
-from sharegroup.cli.common.running import (
-    CLOSE_SECONDS,
-    Stop,
-    lacks_broker,
-    telling_waits,
-    until_stopped,
-)
+from sharegroup.cli.common.running import Stop, until_stopped
 from sharegroup.cli.groups.group_start import tell_start
 from sharegroup.cli.records.formats.writing import Row, RowWriter
+from sharegroup.cli.records.printing import (
+    POLL_SECONDS,
+    PrintingLimits,
+    print_until,
+    run_printer,
+    say_processed,
+)
 from sharegroup.cli.records.standard_streams import write_all
 from sharegroup.cli.records.written_records import format_records
 from sharegroup.client.consume.consumer import Consumer
@@ -44,8 +45,6 @@ from sharegroup.errors import KafkaError, UnreadableBatch
 from sharegroup.protocol_enums import GroupType
 
 GROUP_DEFAULT = "console-consumer"
-POLL_SECONDS = 0.2
-"""The length of one poll, and so the longest time until a signal is noticed."""
 SHARE_ONLY = ("accept", "release", "reject", "reject_on_error")
 """The options about acknowledgements, which consumer groups do not have."""
 
@@ -84,16 +83,15 @@ async def consume_as_member(
         skips=options["skip_message_on_error"],
         complain=complain,
     )
-    limits = {"count_max": options["max_messages"], "idle_ms": options["idle_ms"]}
-    try:
-        async with telling_waits(
-            access.bootstrap_servers, lambda: lacks_broker(consumer.metrics())
-        ):
-            await until_stopped(printer.run(stop, **limits), stop)
-    finally:
-        seconds = CLOSE_SECONDS if stop.code else access.timeout_ms / 1000
-        await consumer.close(timeout=seconds, commit=False)
-        _report(printer)
+    await run_printer(
+        printer,
+        stop,
+        access,
+        options,
+        metrics=consumer.metrics,
+        close=partial(consumer.close, commit=False),
+        report=partial(_report, printer),
+    )
     return 1 if printer.uncommitted or printer.unreadable else 0
 
 
@@ -110,13 +108,7 @@ def _client_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(printer: CommittingPrinter) -> None:
-    skipped = f", {printer.skipped} of them skipped" if printer.skipped else ""
-    unreadable = (
-        f"; {counted(printer.unreadable, 'range')} of offsets could not be read"
-        if printer.unreadable
-        else ""
-    )
-    complain(f"processed {counted(printer.count, 'record')}{skipped}{unreadable}")
+    say_processed(printer.count, printer.skipped, "skipped", printer.unreadable)
     cause = "" if printer.error is None else f": {_line(printer.error)}"
     for (topic, partition), count in sorted(printer.uncommitted.items()):
         complain(
@@ -170,22 +162,12 @@ class CommittingPrinter:
         self.error: Exception | None = None
         """The error of the last commit that failed."""
 
-    async def run(self, stop: Stop, *, count_max: int | None, idle_ms: int | None) -> None:
-        """Write and commit records until one of the limits is reached or ``stop`` is set.
+    async def run(self, stop: Stop, limits: PrintingLimits) -> None:
+        """Write and commit records until one of the limits is reached or ``stop`` is set."""
+        await print_until(self, stop, limits)
 
-        The limits are ``count_max`` records, and ``idle_ms`` without a record.
-        """
-        last_records_at = time.monotonic()
-        while not stop.is_set() and (count_max is None or self.count < count_max):
-            count_left = None if count_max is None else count_max - self.count
-            records = await self._poll(count_left)
-            if records:
-                await self._print(records)
-                last_records_at = time.monotonic()
-            elif idle_ms is not None and time.monotonic() - last_records_at >= idle_ms / 1000:
-                break
-
-    async def _poll(self, count_max: int | None) -> Sequence[ConsumerRecord]:
+    async def poll(self, count_max: int | None) -> Sequence[ConsumerRecord]:
+        """Return records; offsets that cannot be read end the run, or are skipped."""
         try:
             return await self._consumer.poll(POLL_SECONDS, count_max)
         except UnreadableBatch as error:
@@ -199,7 +181,9 @@ class CommittingPrinter:
             await self._commit({where: error.end})
             return ()
 
-    async def _print(self, records: Sequence[ConsumerRecord]) -> None:
+    async def print_records(self, records: Sequence[ConsumerRecord]) -> None:
+        """Write records and commit the offsets behind them."""
+
         def row_of(number: int, record: ConsumerRecord) -> Row:
             return _row(record, self.count + number + 1)
 
