@@ -76,7 +76,7 @@ class Console:
             asyncio.create_task(self._watcher.run(), name="console watcher"),
             asyncio.create_task(self.visitors.run(), name="console sessions"),
         ]
-        self._job_runs = JobRuns(self.settings.client_options)
+        self._job_runs = JobRuns(self._clients.jobs)
         if self.settings.allow_changes:
             tasks.append(asyncio.create_task(self._job_runs.run(), name="console jobs"))
         memory = memory_of(self.settings, self.history, self._watcher)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import ConfigResource, TopicDescription
@@ -55,28 +56,33 @@ class LetterTopics:
     errors: Sequence[KafkaError]
 
 
-async def letter_topics(admin: AdminClient, *, since_ms: int | None = None) -> LetterTopics:
-    """Return the dead-letter topics that the user may see; count letters since a moment, too."""
-    described = {
-        name: topic
-        for name, topic in (await admin.describe_topics()).items()
-        if isinstance(topic, TopicDescription)
-    }
-    groups = await _groups_by_topic(admin)
-    enabled = await _enabled(admin, described)
-    names = [
-        name
-        for name in sorted(described)
+class KnownNames(NamedTuple):
+    """The topics and share groups among which the dead-letter topics are."""
+
+    partition_counts: Mapping[str, int]
+    """The number of partitions of each topic."""
+    share_groups: Collection[str]
+
+
+async def letter_topics(
+    admin: AdminClient, *, since_ms: int | None = None, known: KnownNames | None = None
+) -> LetterTopics:
+    """Return the dead-letter topics that the user may see; count letters since a moment, too.
+
+    Without ``known`` all topics and share groups are listed first.
+    """
+    counts, share_groups = known or await _known_names(admin)
+    groups = await _groups_by_topic(admin, share_groups)
+    enabled = await _enabled(admin, counts)
+    places = {
+        name: [TopicPartition(name, number) for number in range(counts[name])]
+        for name in sorted(counts)
         if name in enabled
         or name in groups
         or name.endswith(SUFFIX)
-        or f"{name}{LEDGER_SUFFIX}" in described
-    ]
-    partitions = [
-        TopicPartition(name, partition.partition)
-        for name in names
-        for partition in described[name].partitions
-    ]
+        or f"{name}{LEDGER_SUFFIX}" in counts
+    }
+    partitions = [where for own in places.values() for where in own]
     first = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
     end = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     last = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.MAX_TIMESTAMP))
@@ -86,19 +92,28 @@ async def letter_topics(admin: AdminClient, *, since_ms: int | None = None) -> L
     topics = tuple(
         LetterTopic(
             name=name,
-            partition_count=len(described[name].partitions),
-            letters=_distance(own := _of(name, described[name]), first, end),
+            partition_count=len(own),
+            letters=_distance(own, first, end),
             last_letter_ms=_newest(own, last),
             groups=tuple(sorted(groups.get(name, []))),
             recent_letters=None if since_ms is None else _distance(own, recent, end),
         )
-        for name in names
+        for name, own in places.items()
     )
     return LetterTopics(topics, [error for error in end.values() if isinstance(error, KafkaError)])
 
 
-def _of(name: str, topic: TopicDescription) -> list[TopicPartition]:
-    return [TopicPartition(name, partition.partition) for partition in topic.partitions]
+async def _known_names(admin: AdminClient) -> KnownNames:
+    counts = {
+        name: topic.partition_count
+        for name, topic in (await admin.describe_topics()).items()
+        if isinstance(topic, TopicDescription)
+    }
+    try:
+        groups = [group.group_id for group in await admin.list_share_groups()]
+    except UnsupportedVersion:  # A broker without share groups has letters of their workers only.
+        groups = []
+    return KnownNames(counts, groups)
 
 
 def _distance(partitions: Collection[TopicPartition], first: Offsets, end: Offsets) -> int:
@@ -119,12 +134,8 @@ def _newest(partitions: Collection[TopicPartition], last: Offsets) -> int | None
     return newest if newest >= 0 else None
 
 
-async def _groups_by_topic(admin: AdminClient) -> dict[str, list[str]]:
+async def _groups_by_topic(admin: AdminClient, ids: Collection[str]) -> dict[str, list[str]]:
     """Return the share groups for whose dead letters each topic is set."""
-    try:
-        ids = [group.group_id for group in await admin.list_share_groups()]
-    except UnsupportedVersion:  # A broker without share groups has letters of their workers only.
-        return {}
     topics: dict[str, list[str]] = {}
     named = await _values(admin, ResourceType.GROUP, ids, NAME)
     for group, topic in named.items():

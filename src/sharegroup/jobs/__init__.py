@@ -1,7 +1,7 @@
 """Jobs: repairs of many records that survive the process that runs them.
 
 A job is one record in a compacted topic, with its progress.  It is run in slices, and each is one
-transaction, so whoever takes over goes on behind the last one and fences the runner before.
+transaction, so a runner that takes over goes on behind the last one and fences the runner before.
 
     job            states, requests, progress           job_records     its record, and back
     job_log        the topic of jobs                    job_run         a runner's hold on a job

@@ -127,7 +127,7 @@ class Job:
     created_ms: int
     state: JobState = JobState.WAITING
     updated_ms: int = 0
-    """When its runner, or whoever changed its state, wrote this."""
+    """When this was written, by its runner or by a change of its state."""
     ended_ms: int | None = None
     runner: str | None = None
     """The runner that has it or had it last: host, process id and a random text."""

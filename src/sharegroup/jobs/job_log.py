@@ -6,8 +6,8 @@
     anybody                                  request to abort    uncommitted, by the runner
 
 Committed reading ends at the first open transaction.  Behind it may be records that are committed,
-so whoever decides by the state of a job waits until there is none (`load`).  A request to abort is
-in no transaction, and its runner looks for it without waiting for the transactions of others.
+so code that decides by the state of a job waits until there is none (`load`).  A request to abort
+is in no transaction, and its runner looks for it without waiting for the transactions of others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The records of jobs: JSON, with the id of the job as key.
 
     key                value
-    5f0c2a91           the job: written by whoever starts or resumes it, then by its runner
+    5f0c2a91           the job: written when it is started or resumed, then by its runner
     5f0c2a91/abort     a request to abort it: written by anybody, for one run of the job
 
 There are two keys, so a request cannot be lost under the next record of the runner.  Everybody with

@@ -251,8 +251,8 @@ class Jobs:
         """Run a job until it ends, and return it as done, failed or aborted.
 
         If ``stop`` is set, the job gets the state ``stopped`` after the slice: `JobState.WAITING`
-        leaves it to the next runner, and `JobState.ABORTED` to whoever resumes it.  ``told`` gets
-        the job after each slice.
+        leaves it to the next runner, and `JobState.ABORTED` until somebody resumes it.  ``told``
+        gets the job after each slice.
 
         Raises JobTaken if another runner has the job or takes it over, JobEnded, and errors after
         which a runner can go on later, such as RequestTimedOut: the job is then abandoned.

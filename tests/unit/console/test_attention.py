@@ -12,12 +12,12 @@ from sharegroup.console.watch.cluster_view import (
     ClusterView,
     GroupPartition,
     GroupView,
-    LetterTopicView,
     MemberView,
     TopicView,
 )
 from sharegroup.console.watch.history import History
 from sharegroup.console.web.routes import ROUTES
+from sharegroup.dead_letters.letter_topics import LetterTopic
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -65,7 +65,7 @@ EVERYTHING = ClusterView(
         "idle": GroupView("idle", "share", "empty", partitions=group(3).partitions),
         "gone": GroupView("gone", "share", "dead", error="not authorized"),
     },
-    letters={"orders.dlq": LetterTopicView("orders.dlq", 1, 9, 4, NOW, ("billing",))},
+    letters={"orders.dlq": LetterTopic("orders.dlq", 1, 9, NOW, ("billing",), 4)},
     problems={"topics": "no rights"},
 )
 
@@ -87,8 +87,8 @@ def test_broker_that_does_not_answer_comes_first() -> None:
 
 
 def test_waiting_records_without_members_are_critical() -> None:
-    (one,) = problems(view(group(1, members=0)))
-    assert (one.severity, one.problem) == (
+    (single,) = problems(view(group(1, members=0)))
+    assert (single.severity, single.problem) == (
         Severity.CRITICAL,
         "1 record waits and it has no members",
     )

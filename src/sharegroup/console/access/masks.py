@@ -162,7 +162,9 @@ class TopicMask:
         if content is None or not self.headers:
             return content
         folded = name.casefold()
-        return MASK_BYTES if any(fnmatchcase(folded, one) for one in self.headers) else content
+        return (
+            MASK_BYTES if any(fnmatchcase(folded, pattern) for pattern in self.headers) else content
+        )
 
 
 def _masked(value: Any, paths: Iterable[Path], depth: int) -> Any:

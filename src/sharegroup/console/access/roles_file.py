@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sharegroup.console.access.bounded_file import read_bounded
 from sharegroup.console.access.masks import BadPath, Mask, Masks, parsed_path
 from sharegroup.console.access.roles import EVERYTHING, Grant, Role, Roles, UserGrant
 from sharegroup.errors import InvalidConfig
@@ -39,18 +40,13 @@ TABLES = ("grants", "masks")
 
 def read_roles(path: Path) -> Roles:
     """Read a file of roles; InvalidConfig says which line or key is wrong."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise InvalidConfig(f"the file of roles {path}: {error.strerror}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise InvalidConfig(f"the file of roles {path}: expected at most {FILE_BYTES_MAX} bytes")
+    subject = f"the file of roles {path}"
+    content = read_bounded(path, FILE_BYTES_MAX, subject=subject)
     try:
         document = _document(content.decode(), is_json=path.suffix == ".json")
         return parsed_roles(document)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfig(f"the file of roles {path}: {error}") from error
+        raise InvalidConfig(f"{subject}: {error}") from error
 
 
 def _document(text: str, *, is_json: bool) -> Any:

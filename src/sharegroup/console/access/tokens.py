@@ -11,6 +11,7 @@ import hmac
 from collections.abc import Mapping
 from pathlib import Path
 
+from sharegroup.console.access.bounded_file import read_bounded
 from sharegroup.console.access.roles import User
 from sharegroup.errors import InvalidConfig
 
@@ -47,34 +48,28 @@ def _digest(token: str) -> bytes:
 
 def read_tokens(path: Path) -> Tokens:
     """Read a file of tokens; InvalidConfig names the line that is wrong, never its token."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise InvalidConfig(f"the file of tokens {path}: {error.strerror}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise InvalidConfig(f"the file of tokens {path}: expected at most {FILE_BYTES_MAX} bytes")
+    subject = f"the file of tokens {path}"
+    content = read_bounded(path, FILE_BYTES_MAX, subject=subject)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise InvalidConfig(
-            f"the file of tokens {path}: byte {error.start} is not UTF-8"
+            f"{subject}: byte {error.start} is not UTF-8"
         ) from None  # The cause has the content.
     tokens: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        name, token = _parts(line, f"the file of tokens {path}, line {number}")
+        name, token = _parts(line, f"{subject}, line {number}")
         if name in tokens:
-            raise InvalidConfig(f"the file of tokens {path}, line {number}: {name!r} has two")
+            raise InvalidConfig(f"{subject}, line {number}: {name!r} has two")
         tokens[name] = token
     if not tokens or len(tokens) > TOKENS_MAX:
         raise InvalidConfig(
-            f"the file of tokens {path}: expected 1 to {TOKENS_MAX} lines name:token, found "
-            f"{len(tokens)}; {HOW}"
+            f"{subject}: expected 1 to {TOKENS_MAX} lines name:token, found {len(tokens)}; {HOW}"
         )
     if len(set(tokens.values())) < len(tokens):
-        raise InvalidConfig(f"the file of tokens {path}: two users have the same token; {HOW}")
+        raise InvalidConfig(f"{subject}: two users have the same token; {HOW}")
     return Tokens(tokens)
 
 

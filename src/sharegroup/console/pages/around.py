@@ -71,16 +71,17 @@ async def topic(visit: Visit) -> Page:
     found = (await visit.admin.describe_topics([name]))[name]
     if not isinstance(found, TopicDescription):
         raise NotThere(f"Topic {name!r}: {found}")
-    places = [TopicPartition(name, each.partition) for each in found.partitions]
+    places = [TopicPartition(name, partition.partition) for partition in found.partitions]
     starts = await visit.admin.list_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
     ends = await visit.admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     rows = []
-    for each, where in zip(found.partitions, places, strict=True):
+    for partition, where in zip(found.partitions, places, strict=True):
         start, end = _offset(starts[where]), _offset(ends[where])
         is_known = start is not None and end is not None
         rows.append({
-            "partition": each.partition, "leader": each.leader, "replicas": list(each.replicas),
-            "in_sync_replicas": list(each.in_sync_replicas), "start": start, "end": end,
+            "partition": partition.partition, "leader": partition.leader,
+            "replicas": list(partition.replicas),
+            "in_sync_replicas": list(partition.in_sync_replicas), "start": start, "end": end,
             "records": (end or 0) - (start or 0) if is_known else None,
         })  # fmt: skip
     shown = table("partitions", TOPIC_PARTITIONS, rows, visit.query, sort="partition", empty="")

@@ -151,7 +151,11 @@ async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> 
                 runs_max=RUNS_MAX,
                 timeout_ms=LIVE_MS,
             )
-            seen = tuple(each for each in shown if visit.rights.may_see_topic(each.topic))
+            seen = tuple(
+                share_partition
+                for share_partition in shown
+                if visit.rights.may_see_topic(share_partition.topic)
+            )
             if seen:
                 return Runs(seen, LIVE, None)
         except LiveRunsError:

@@ -106,9 +106,6 @@ FIELDS = ("kind", "topic", "everything", "at", "target", "again", "confirm", *CO
 """The parameters of a plan, which the form that starts the job repeats."""
 
 
-SELECTING = ("topic", *CONDITIONS)
-
-
 def request_of(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
     """Return the job that these fields describe; `BadQuery` if they are not complete."""
     kind, topic = fields.get("kind", ""), fields.get("topic", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from sharegroup.console.pages.overview import address
@@ -16,6 +16,7 @@ from sharegroup.console.records.moments import moment_ms
 from sharegroup.console.records.preview import preview
 from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.letter import Death, Letter
+from sharegroup.dead_letters.letter_topics import LetterTopic
 from sharegroup.dead_letters.queue import KINDS_MAX, OTHERS, DeadLetterQueue, LetterKind
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
@@ -84,10 +85,21 @@ async def letters(visit: Visit) -> Page:
 
 
 def _topics(visit: Visit) -> Page:
-    rows = [asdict(topic) for topic in visit.watcher.view.letters.values()]
+    rows = [_topic_row(topic) for topic in visit.watcher.view.letters.values()]
     empty = "There are no dead-letter topics: no group keeps letters, or nothing has failed."
     shown = table("topics", TOPICS, rows, visit.query, sort="-letters", empty=empty)
     return Page("list.html", "Dead letters", {"shown": shown}, {"topics": rows})
+
+
+def _topic_row(topic: LetterTopic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "partition_count": topic.partition_count,
+        "letters": topic.letters,
+        "last_hour": topic.recent_letters,
+        "last_ms": topic.last_letter_ms,
+        "groups": topic.groups,
+    }
 
 
 def selection_of(query: Mapping[str, str]) -> Selection:

@@ -73,7 +73,7 @@ async def overview(visit: Visit) -> Page:
             "waiting": sum(row["lag"] or 0 for row in rows),
             "members": sum(row["members"] or 0 for row in rows),
             "rate": round(sum(row["rate"] or 0 for row in rows), 1),
-            "letters": sum(topic.last_hour or 0 for topic in view.letters.values()),
+            "letters": sum(topic.recent_letters or 0 for topic in view.letters.values()),
         },
         data,
     )

@@ -112,16 +112,18 @@ async def _start(visit: Visit, ranges: list[PartitionRange]) -> dict[int, int]:
     """Return where to start, oldest first: an offset, a time, or the log's start."""
     offset = visit.number("offset")
     if offset is not None:
-        return {each.where.partition: offset for each in ranges}
+        return {log_range.where.partition: offset for log_range in ranges}
     at_ms = moment_ms("time", visit.query.get("time", ""))
     if at_ms is None:
         return {}
     found = await offsets_of(
-        visit.reading, [each.where for each in ranges], at_ms, timeout_ms=READ_MS
+        visit.reading, [log_range.where for log_range in ranges], at_ms, timeout_ms=READ_MS
     )
     return {
-        each.where.partition: each.end if found[each.where] < 0 else found[each.where]
-        for each in ranges
+        log_range.where.partition: log_range.end
+        if found[log_range.where] < 0
+        else found[log_range.where]
+        for log_range in ranges
     }
 
 
@@ -206,7 +208,14 @@ async def _states(visit: Visit, where: TopicPartition, offset: int) -> list[dict
     ]
     for group in groups[:GROUPS_MAX]:
         runs = await runs_of(visit, group.group_id, [where])
-        shown = next((each for each in runs.shown if (each.topic, each.partition) == where), None)
+        shown = next(
+            (
+                candidate
+                for candidate in runs.shown
+                if (candidate.topic, candidate.partition) == where
+            ),
+            None,
+        )
         states.append(
             {
                 "group": group.group_id,

@@ -60,17 +60,19 @@ async def reset(visit: Visit) -> Page:
     plan = await visit.admin.reset_group_offsets(
         group_id, _scenario(visit, target), partitions=[topic] if topic else None, dry_run=True
     )
-    plan = {where: each for where, each in plan.items() if visit.rights.may_see_topic(where.topic)}
+    plan = {
+        where: change for where, change in plan.items() if visit.rights.may_see_topic(where.topic)
+    }
     if len(plan) > PARTITIONS_MAX:
         raise BadQuery(f"this is about {len(plan)} partitions; choose a topic")
     rows = [_row(where, change) for where, change in sorted(plan.items())]
-    changes = {where: each for where, each in plan.items() if isinstance(each, OffsetChange)}
+    changes = {where: change for where, change in plan.items() if isinstance(change, OffsetChange)}
     context |= {
         "shown": table("plan", COLUMNS, rows, visit.query, sort="topic", empty="No partition."),
         "plan": ",".join(
-            f"{where.topic}:{where.partition}:{each.new_offset}"
-            for where, each in sorted(changes.items())
-            if each.old_offset != each.new_offset
+            f"{where.topic}:{where.partition}:{change.new_offset}"
+            for where, change in sorted(changes.items())
+            if change.old_offset != change.new_offset
         ),
     }
     return Page("reset.html", group_id, context, {"group": group_id, "plan": rows})
@@ -113,7 +115,7 @@ async def perform(visit: Visit, fields: Fields) -> Changed:
         if not visit.rights.may_see_topic(where.topic):
             raise NotThere(f"There is no topic {where.topic!r}, or you may not see it.")
     done = await visit.admin.reset_group_offsets(group_id, FromPlan(offsets))
-    failed = {where: each for where, each in done.items() if isinstance(each, KafkaError)}
+    failed = {where: error for where, error in done.items() if isinstance(error, KafkaError)}
     if failed:
         where, error = next(iter(failed.items()))
         raise BadQuery(

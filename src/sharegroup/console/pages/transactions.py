@@ -27,7 +27,7 @@ COLUMNS = (
 async def transactions(visit: Visit) -> Page:
     """Return the open transactions, the oldest first."""
     listed = await visit.admin.list_transactions(states_filter=OPEN)
-    names = [each.transactional_id for each in listed[:DESCRIBED_MAX]]
+    names = [transaction.transactional_id for transaction in listed[:DESCRIBED_MAX]]
     described = await visit.admin.describe_transactions(names)
     rows = [
         {

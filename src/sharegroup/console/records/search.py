@@ -112,7 +112,7 @@ class Search:
         A search for a masked content would tell that content, so only what is seen is compared.
         """
         self._reading, self._seen = reading, seen
-        self._ranges = {each.where.partition: each for each in ranges}
+        self._ranges = {log_range.where.partition: log_range for log_range in ranges}
         self._wanted = wanted
         self._monotonic = monotonic
         self._end_at = monotonic() + SEARCH_SECONDS

@@ -99,8 +99,8 @@ def _cluster(view: ClusterView) -> Iterator[Attention]:
 
 def _letters(view: ClusterView) -> Iterator[Attention]:
     for topic in view.letters.values():
-        if topic.last_hour:
-            letters = counted(topic.last_hour, "dead letter")
+        if topic.recent_letters:
+            letters = counted(topic.recent_letters, "dead letter")
             yield Attention(
                 Severity.WARNING,
                 f"topic {topic.name}",

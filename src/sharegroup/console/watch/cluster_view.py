@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.client.records import TopicPartition
+from sharegroup.dead_letters.letter_topics import LetterTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +103,6 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTopicView:
-    """A topic of dead letters and the number of letters in it."""
-
-    name: str
-    partition_count: int
-    letters: int
-    last_hour: int | None
-    """Letters of the last hour."""
-    last_ms: int | None
-    groups: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterView:
     """Everything that the console knows at one moment."""
 
@@ -122,7 +110,7 @@ class ClusterView:
     brokers: tuple[BrokerView, ...] = ()
     topics: Mapping[str, TopicView] = field(default_factory=dict)
     groups: Mapping[str, GroupView] = field(default_factory=dict)
-    letters: Mapping[str, LetterTopicView] = field(default_factory=dict)
+    letters: Mapping[str, LetterTopic] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     """What could not be read the last time, by subject: the error."""
     left_out: int = 0

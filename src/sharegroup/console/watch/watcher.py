@@ -2,7 +2,7 @@
 
     every second        the groups that somebody looks at
     every 60 s          each other group, a few in each second
-    2 s, 5 s, 20 s, 30 s    the list of groups, brokers, letters, topics
+    2 s, 5 s, 20 s      the list of groups; brokers; topics and the counts of letters
 
 The oldest record of a group is read only when its start offset has moved.  Requests are made one
 after the other, so the console never has more than one under way; a part that fails keeps its
@@ -39,13 +39,12 @@ from sharegroup.console.watch.cluster_view import (
     ClusterView,
     GroupPartition,
     GroupView,
-    LetterTopicView,
     MemberView,
     TopicView,
 )
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.oldest import OldestRecords
-from sharegroup.dead_letters.letter_topics import letter_topics
+from sharegroup.dead_letters.letter_topics import KnownNames, letter_topics
 from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import GroupType
 
@@ -71,7 +70,7 @@ HOUR_MS = 60 * 60 * 1000
 DEFECT = "the console's watcher"
 """What a problem is about that is a defect of the console itself."""
 BROKERS = "brokers"
-PERIODS = {BROKERS: 5.0, "groups": 2.0, "letters": 20.0, "topics": 30.0}
+PERIODS = {BROKERS: 5.0, "groups": 2.0, "letters": 20.0, "topics": 20.0}
 
 
 class Watcher:
@@ -228,26 +227,27 @@ class Watcher:
         hour_ago_ms = self._wall_ms() - HOUR_MS
         try:
             async with asyncio.timeout(LETTERS_SECONDS):
-                found = await letter_topics(self._admin, since_ms=hour_ago_ms)
+                found = await letter_topics(
+                    self._admin, since_ms=hour_ago_ms, known=self._known_names()
+                )
         except TimeoutError as error:
             text = f"the counts of letters were not there after {LETTERS_SECONDS:.0f} s"
             raise RequestTimedOut(text) from error
-        letters = {
-            topic.name: LetterTopicView(
-                name=topic.name,
-                partition_count=topic.partition_count,
-                letters=topic.letters,
-                last_hour=topic.recent_letters,
-                last_ms=topic.last_letter_ms,
-                groups=topic.groups,
-            )
-            for topic in found.topics
-        }
+        letters = {topic.name: topic for topic in found.topics}
         self.view = replace(self.view, letters=letters)
+
+    def _known_names(self) -> KnownNames | None:
+        """Return the names of the last look, which comes just before; None if that failed."""
+        if {"groups", "topics"} & self.view.problems.keys():
+            return None
+        counts = {name: topic.partition_count for name, topic in self.view.topics.items()}
+        return KnownNames(counts, [group.group_id for group in self.view.share_groups])
 
     async def _list_groups(self) -> None:
         listed = await self._admin.list_groups(timeout=REQUEST_SECONDS)
-        by_id = {group.group_id: group for group in sorted(listed, key=lambda each: each.group_id)}
+        by_id = {
+            group.group_id: group for group in sorted(listed, key=lambda group: group.group_id)
+        }
         kept = dict(list(by_id.items())[:GROUPS_MAX])
         known = set(self._turn)
         self._turn = deque(group_id for group_id in self._turn if group_id in kept)
@@ -385,11 +385,13 @@ def _topic(topic: TopicDescription) -> TopicView:
         name=topic.name,
         partition_count=topic.partition_count,
         is_internal=topic.is_internal,
-        leaderless=tuple(each.partition for each in topic.partitions if each.leader < 0),
+        leaderless=tuple(
+            partition.partition for partition in topic.partitions if partition.leader < 0
+        ),
         short_of_replicas=tuple(
-            each.partition
-            for each in topic.partitions
-            if len(each.in_sync_replicas) < len(each.replicas)
+            partition.partition
+            for partition in topic.partitions
+            if len(partition.in_sync_replicas) < len(partition.replicas)
         ),
     )
 

@@ -31,8 +31,9 @@ STOP_SECONDS = 10.0
 class JobRuns:
     """The jobs that run in this process."""
 
-    def __init__(self, options: ClientOptions) -> None:
-        self._options = options
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        """Those of the console's own connection."""
         self._stop = asyncio.Event()
         self._turn = asyncio.Semaphore(RUNS_MAX)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -46,9 +47,8 @@ class JobRuns:
 
     async def run(self) -> None:
         """Go on with jobs of the console that wait or have lost their runner."""
-        async with Jobs(**self._options) as jobs:
-            runner = JobRunner(jobs, takes=self._takes, look_seconds=LOOK_SECONDS)
-            await runner.run(self._stop)
+        runner = JobRunner(self._jobs, takes=self._takes, look_seconds=LOOK_SECONDS)
+        await runner.run(self._stop)
 
     async def stop(self) -> None:
         """End the slices that run; their jobs wait for the next runner."""

@@ -19,7 +19,7 @@ KEPT_MAX = 500
 
 
 class Shared(Generic[T]):
-    """Fresh results by key; whoever asks while one is being made waits for the same."""
+    """Fresh results by key; a caller waits if the result of its key is being made."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic

@@ -13,11 +13,11 @@ from sharegroup.console.watch.cluster_view import (
     ClusterView,
     GroupPartition,
     GroupView,
-    LetterTopicView,
     MemberView,
     TopicView,
 )
 from sharegroup.console.watch.history import History
+from sharegroup.dead_letters.letter_topics import LetterTopic
 
 ORDERS, SECRETS = TopicPartition("orders", 0), TopicPartition("secrets", 0)
 
@@ -41,8 +41,8 @@ VIEW = ClusterView(
         "spies": group("spies", SECRETS),
     },
     letters={
-        "orders": LetterTopicView("orders", 1, 3, 1, None, ("own", "spies")),
-        "secrets": LetterTopicView("secrets", 1, 3, 1, None, ("spies",)),
+        "orders": LetterTopic("orders", 1, 3, None, ("own", "spies"), 1),
+        "secrets": LetterTopic("secrets", 1, 3, None, ("spies",), 1),
     },
     problems={"topics": "topic 'secrets' cannot be read"},
     left_out=3,
