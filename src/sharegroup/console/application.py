@@ -21,7 +21,8 @@ from starlette.staticfiles import StaticFiles
 from sharegroup.console.access.audit import ValuesSeen
 from sharegroup.console.access.connection import Connection
 from sharegroup.console.access.sight import SeenHistory, SeenWatcher
-from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
+from sharegroup.console.pages.page import Forbidden, NotThere, Page, Visit
+from sharegroup.console.parameters import BadQuery
 from sharegroup.console.remember.memory import memory_of
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from starlette.requests import Request
@@ -12,7 +13,6 @@ from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.client.settings.option_values import SaslMechanism
 from sharegroup.console.access.roles import ALL_RIGHTS, Roles, User
 from sharegroup.console.access.tokens import Tokens
-from sharegroup.console.remember.history_file import PathOf
 from sharegroup.errors import InvalidConfig
 
 Auth: TypeAlias = Callable[[Request], Awaitable[User | None]]
@@ -22,6 +22,10 @@ PASSWORD_MECHANISMS = (
     SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512,
 )  # fmt: skip
 LOGIN_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+PathOf: TypeAlias = Callable[[str], Path]
+"""A function from the id of a cluster to its file; it may raise RuntimeError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

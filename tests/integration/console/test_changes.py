@@ -15,7 +15,8 @@ from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.access.roles import Change, Grant, Role, Roles, UserGrant
 from sharegroup.console.access.tokens import Tokens
 from sharegroup.console.application import application
-from sharegroup.console.pages.page import BadQuery, Visit
+from sharegroup.console.pages.page import Visit
+from sharegroup.console.parameters import BadQuery
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.web.changes import (
     Changed,

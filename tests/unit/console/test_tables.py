@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from sharegroup.console.pages.page import BadQuery
 from sharegroup.console.pages.tables import ROWS_PER_PAGE, Column, TableView, table
+from sharegroup.console.parameters import BadQuery
 
 COLUMNS = (
     Column("name", "Name", "id"),

@@ -20,7 +20,7 @@ from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.installation import pip_install
 
 if TYPE_CHECKING:
-    from sharegroup.console.remember.history_file import PathOf
+    from sharegroup.console.settings import PathOf
 
 PORT_MAX = 65_535
 MECHANISMS = [
@@ -31,7 +31,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Users:
+class ConsoleUsers:
     """Who may come in, and what they may do."""
 
     allow_changes: bool
@@ -102,7 +102,7 @@ listening_options = gathered(
 )
 user_options = gathered(
     "users",
-    Users,
+    ConsoleUsers,
     click.option("--allow-changes", is_flag=True, help="Allow changes; without it, it only reads."),
     click.option(
         "--hide-values", is_flag=True, help="Do not show keys, values and headers of records."
@@ -163,7 +163,7 @@ memory_options = gathered(
 def command(
     *,
     listening: Listening,
-    users: Users,
+    users: ConsoleUsers,
     memory: Memory,
     metrics_url: str | None,
     log_level: str,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from sharegroup.console.pages.change import Changed, Fields, Subject
 from sharegroup.console.pages.jobs import KINDS, job_of, request_of
 from sharegroup.console.pages.overview import address
-from sharegroup.console.pages.page import BadQuery, Visit
-from sharegroup.console.web.changes import Changed, Subject
+from sharegroup.console.pages.page import Visit
+from sharegroup.console.parameters import BadQuery, is_number
 from sharegroup.jobs.purge_job import PURGE
 from sharegroup.jobs.redrive_job import REDRIVE
-
-Fields = Mapping[str, str]
 
 
 async def start_redrive(visit: Visit, fields: Fields) -> Changed:
@@ -28,9 +25,8 @@ async def _start(visit: Visit, fields: Fields) -> Changed:
     """Start a job, and let the console run it; its kind is that of the right for the form."""
     request = request_of(visit, fields)
     counted = fields.get("counted", "")
-    is_counted = counted.isascii() and counted.isdecimal() and len(counted) < len("10") * 8
     started = await visit.jobs.start(
-        request, started_by=visit.starter, counted=int(counted) if is_counted else None
+        request, started_by=visit.starter, counted=int(counted) if is_number(counted) else None
     )
     visit.runs_job(started.id)
     return Changed(address("job", id=started.id), {"id": started.id, "state": str(started.state)})

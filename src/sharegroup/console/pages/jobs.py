@@ -9,8 +9,9 @@ from typing import Any
 from sharegroup.console.access.roles import Change
 from sharegroup.console.pages.letters import CONDITIONS, selection_of
 from sharegroup.console.pages.overview import address
-from sharegroup.console.pages.page import BadQuery, Forbidden, NotThere, Page, Visit
+from sharegroup.console.pages.page import Forbidden, NotThere, Page, Visit
 from sharegroup.console.pages.tables import Column, table
+from sharegroup.console.parameters import BadQuery, is_number
 from sharegroup.dead_letters.redrive_copies import RedriveOptions, unconfirmed
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import InvalidConfig
@@ -156,7 +157,7 @@ def _confirmed(fields: Mapping[str, str]) -> list[str]:
 
 def _place(text: str) -> tuple[int, int]:
     partition, _, offset = text.partition(":")
-    if not (partition.isdecimal() and offset.isdecimal() and len(text) < 40 and text.isascii()):
+    if not (is_number(partition) and is_number(offset)):
         raise BadQuery(f"at: expected PARTITION:OFFSET, found {text[:40]!r}")
     return int(partition), int(offset)
 

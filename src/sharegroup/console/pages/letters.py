@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharegroup.console.pages.overview import address
-from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
+from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.tables import Column, table
+from sharegroup.console.parameters import BadQuery
 from sharegroup.console.records.contents import Contents
 from sharegroup.console.records.moments import moment_ms
 from sharegroup.console.records.preview import preview

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.net.cluster import Cluster
@@ -17,6 +17,7 @@ from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.access.audit import ValuesSeen
 from sharegroup.console.access.roles import Rights, User
 from sharegroup.console.access.sight import SeenWatcher
+from sharegroup.console.parameters import BadQuery, is_number
 from sharegroup.console.records.contents import Contents
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import Histories
@@ -29,10 +30,6 @@ class NotThere(Exception):
 
 class Forbidden(Exception):
     """The user may not do or see this; the text says what is needed."""
-
-
-class BadQuery(ValueError):
-    """A parameter of the page's address is not as expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +105,4 @@ class Visit:
         return int(text)
 
 
-DIGITS_MAX = 18
-
-
-def is_number(text: str) -> bool:
-    """Whether a text of an address is a whole number of 0 or more, as large as an offset."""
-    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
-
-
 PageFunction = Callable[[Visit], Awaitable[Page]]
-
-
-class Described(Protocol):
-    """A page function with its documentation, which OpenAPI shows."""
-
-    __doc__: str | None

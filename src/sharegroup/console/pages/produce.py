@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sharegroup.client.produce.producer import Producer
 from sharegroup.console.access.roles import Change
+from sharegroup.console.pages.change import Changed, Fields
 from sharegroup.console.pages.overview import address
-from sharegroup.console.pages.page import BadQuery, Page, Visit, is_number
-from sharegroup.console.web.changes import Changed
+from sharegroup.console.pages.page import Page, Visit
+from sharegroup.console.parameters import BadQuery, is_number
 
 HEADERS_MAX = 50
-Fields = Mapping[str, str]
 
 
 async def form(visit: Visit) -> Page:

@@ -9,7 +9,8 @@ from sharegroup.client.fetch.record_reading import PartitionRange, partition_ran
 from sharegroup.client.records import TopicPartition
 from sharegroup.console.pages.groups import LIVE, runs_of
 from sharegroup.console.pages.overview import address
-from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit
+from sharegroup.console.pages.page import NotThere, Page, Visit
+from sharegroup.console.parameters import BadQuery
 from sharegroup.console.records.contents import Contents
 from sharegroup.console.records.moments import moment_ms
 from sharegroup.console.records.preview import Preview

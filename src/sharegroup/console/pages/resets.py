@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,11 +16,12 @@ from sharegroup.client.admin.offset_resets import (
 )
 from sharegroup.client.records import TopicPartition
 from sharegroup.console.access.roles import Change
+from sharegroup.console.pages.change import Changed, Fields
 from sharegroup.console.pages.overview import address
-from sharegroup.console.pages.page import BadQuery, NotThere, Page, Visit, is_number
+from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.tables import Column, table
+from sharegroup.console.parameters import BadQuery, is_number
 from sharegroup.console.records.moments import moment_ms
-from sharegroup.console.web.changes import Changed
 from sharegroup.errors import KafkaError
 
 PARTITIONS_MAX = 1_000
@@ -35,8 +35,6 @@ COLUMNS = (
     Column("error", "Problem", "text"),
 )
 TARGETS = ("earliest", "latest", "offset", "time")
-
-Fields = Mapping[str, str]
 
 
 async def reset(visit: Visit) -> Page:

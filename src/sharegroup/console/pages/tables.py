@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from sharegroup.console.pages.page import BadQuery
+from sharegroup.console.parameters import BadQuery
 
 ROWS_PER_PAGE = 50
 FIND_CHARACTERS_MAX = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sharegroup.console.pages.page import BadQuery
+from sharegroup.console.parameters import BadQuery
 
 
 def moment_ms(name: str, text: str) -> int | None:

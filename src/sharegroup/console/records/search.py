@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.console.pages.page import BadQuery, is_number
+from sharegroup.console.parameters import BadQuery, is_number
 from sharegroup.dead_letters.expression import Expression
 from sharegroup.errors import KafkaError
 from sharegroup.wire.batches.records import DecodedRecord

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable
 from itertools import chain
 
 from sharegroup.console.remember.blocks import Block, GroupPoints, packed
-from sharegroup.console.remember.history_file import DamagedFile, HistoryFile, OtherCluster, PathOf
+from sharegroup.console.remember.history_file import DamagedFile, HistoryFile, OtherCluster
 from sharegroup.console.remember.notice import Notice
 from sharegroup.console.remember.restoring import SLICE_GROUPS, Restoring
+from sharegroup.console.settings import PathOf
 from sharegroup.console.watch.history import Columns, History, Series, Tier
 
 log = logging.getLogger(__name__)

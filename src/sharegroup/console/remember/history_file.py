@@ -16,10 +16,9 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
 
 from sharegroup.console.remember.blocks import Block, DamagedBlock, parsed
 from sharegroup.state_folder import state_folder
@@ -29,9 +28,6 @@ SIZE = struct.Struct(">I")
 FILE_BYTES_MAX = 64 * 1024 * 1024
 """Blocks that would make the file larger are left out, and a larger file is not read."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-PathOf: TypeAlias = Callable[[str], Path]
-"""A function from the id of a cluster to its file; it may raise RuntimeError."""
 
 
 class DamagedFile(ValueError):

@@ -10,38 +10,19 @@ read from the fields before anything happens, and the user needs the role for it
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from starlette.requests import Request
 
 from sharegroup.console.access.audit import log_changed
 from sharegroup.console.access.roles import Change
+from sharegroup.console.pages.change import Changed, Fields, Subject
 from sharegroup.console.pages.page import Forbidden, Visit
 from sharegroup.console.web.bodies import document_of, form_of
 from sharegroup.console.web.visitors import Visitor
 
 FORM_TOKEN = "form_token"  # noqa: S105 - the name of a field.
-
-Fields = Mapping[str, str]
-
-
-class Subject(NamedTuple):
-    """What a change is about."""
-
-    group: str | None = None
-    topic: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What a change did."""
-
-    address: str
-    """The page, relative to the console, that shows the result."""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    """The same as values for JSON."""
 
 
 class ChangeRoute(NamedTuple):
