@@ -36,21 +36,20 @@ from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.cli.common.watch import view_of, watch
 from sharegroup.cli.dead_letters import dlq_redrive
 from sharegroup.cli.dead_letters.dlq_options import (
-    letter_row,
     moment_text,
     on_queue,
-    record_row,
     selection_options,
     with_queue,
 )
 from sharegroup.cli.dead_letters.dlq_topics import dead_letter_topics
-from sharegroup.cli.records.formats.writing import as_json, json_line
 from sharegroup.dead_letters.letter import Letter
+from sharegroup.dead_letters.letter_documents import exported_document, letter_document
 from sharegroup.dead_letters.purge import Purge, plan_purge, purge
 from sharegroup.dead_letters.queue import DeadLetterQueue, Deaths, LetterKind, summary
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import CorruptMessage, KafkaError
+from sharegroup.record_documents import json_line
 
 if TYPE_CHECKING:
     # Imported for its type alone, as in `cluster_access`.
@@ -193,7 +192,7 @@ def show(*, topic: str, selection: Selection, limit: int, access: Access, as_jso
     matching = with_queue(access, topic, letters)
     shown = matching[:limit]
     if as_json:
-        rows = [letter_row(letter, redriven=redriven) for letter, redriven in shown]
+        rows = [letter_document(letter, redriven=redriven) for letter, redriven in shown]
         click.echo(json.dumps(rows, indent=2))
     elif shown:
         click.echo("\n\n".join("\n".join(_lines(*marked_letter)) for marked_letter in shown))
@@ -295,11 +294,8 @@ def export_(
             for letter in chunk.letters:
                 if count == limit:
                     return count
-                dead = letter_row(letter, redriven=letter.offset in chunk.redriven)
-                document = as_json(record_row(letter, letter.all_headers))
-                # The fields of the record itself are not repeated.
-                other_facts = {name: value for name, value in dead.items() if name not in document}
-                output.write(json_line({**document, "dead": other_facts}))
+                document = exported_document(letter, redriven=letter.offset in chunk.redriven)
+                output.write(json_line(document))
                 count += 1
         return count
 

@@ -1,4 +1,4 @@
-"""The table of pages: path, page function, and its place in the navigation."""
+"""The tables of pages, files and changes: path, function, and a page's place in the navigation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sharegroup.console.access.roles import Change
 from sharegroup.console.pages import (
     around,
+    exports,
     groups,
     job_changes,
     jobs,
@@ -18,6 +19,7 @@ from sharegroup.console.pages import (
     rights,
     transactions,
 )
+from sharegroup.console.pages.exports import ExportFunction
 from sharegroup.console.pages.page import PageFunction
 from sharegroup.console.web.changes import ChangeRoute, group_subject, named_subject
 
@@ -36,6 +38,15 @@ class Route(NamedTuple):
     """Its other parameters, without those of its tables."""
     tables: tuple[str, ...] = ()
     """The names of its tables, which are sorted, searched and paged by parameters."""
+
+
+class DownloadRoute(NamedTuple):
+    """A file that is made of records or letters."""
+
+    path: str
+    export: ExportFunction
+    takes: tuple[str, ...]
+    """Its parameters; it needs ``topic``."""
 
 
 PLACE = ("partition", "offset")
@@ -70,7 +81,7 @@ ROUTES = (
     Route("/plan", jobs.plan, parent="/letters", needs=PLANNED, takes=PLAN_OPTIONS),
     Route(
         *("/records", records.records, "Records"),
-        takes=("topic", "order", "key", "value", "header", "where", *PLACE, "time", "at"),
+        takes=records.SEARCH,
     ),
     Route("/record", records.record, parent="/records", needs=("topic",), takes=PLACE),
     Route("/produce", produce.form, parent="/records", needs=("topic",)),
@@ -81,6 +92,12 @@ ROUTES = (
     Route("/access", rights.rights, "Access", tables=("acls", "users", "quotas")),
     Route("/brokers", around.brokers, "Brokers", tables=("brokers",)),
 )
+
+DOWNLOADS = (
+    DownloadRoute("/letters/export", exports.letters, ("topic", "format", *letters.CONDITIONS)),
+    DownloadRoute("/records/export", exports.records, (*records.SEARCH, "format")),
+)
+"""Files, under the same addresses for browsers and, below that of the API, for programs."""
 
 CHANGES: tuple[ChangeRoute, ...] = (
     ChangeRoute(
