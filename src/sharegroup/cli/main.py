@@ -37,7 +37,7 @@ VERBS = {
     "quotas": "List, set and remove limits of users, client ids and addresses.",
     "dlq": "List, show, export, redrive and purge dead letters.",
     "console": "Serve a page that shows share groups, their records and dead letters.",
-    "jobs": "List, show, abort and resume redrives that run as jobs.",
+    "jobs": "List, show, abort and resume jobs: redrives and purges.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
     "certs": "Make certificates for trying TLS out.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
@@ -34,7 +34,7 @@ from sharegroup.cli.common.output import (
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.cli.common.watch import view_of, watch
-from sharegroup.cli.dead_letters import dlq_redrive
+from sharegroup.cli.dead_letters import dlq_purge, dlq_redrive
 from sharegroup.cli.dead_letters.dlq_options import (
     moment_text,
     on_queue,
@@ -44,7 +44,6 @@ from sharegroup.cli.dead_letters.dlq_options import (
 from sharegroup.cli.dead_letters.dlq_topics import dead_letter_topics
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.letter_documents import exported_document, letter_document
-from sharegroup.dead_letters.purge import Purge, plan_purge, purge
 from sharegroup.dead_letters.queue import DeadLetterQueue, Deaths, LetterKind, summary
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
@@ -306,64 +305,4 @@ def export_(
     return unreadable.exit_code
 
 
-@command.command("purge")
-@naming_one("topic")
-@selection_options
-@click.option("--all", "everything", is_flag=True, help="Delete all present dead letters.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
-@click.option("--execute", is_flag=True, help="Delete the dead letters.")
-@cluster_options
-@json_option
-def purge_(
-    *,
-    topic: str,
-    selection: Selection,
-    everything: bool,
-    dry_run: bool,
-    execute: bool,
-    access: Access,
-    as_json: bool,
-) -> None:
-    """Delete the oldest dead letters, up to the first one that does not match.
-
-    Records can only be deleted at the start of a log.  Matching dead letters after one that does
-    not match are kept, and counted in the column BEHIND.
-
-    \b
-        sharegroup dlq purge orders.dead --redriven --execute
-        sharegroup dlq purge orders.dead --until 30d --dry-run
-    """
-    if everything != selection.is_everything:
-        raise click.UsageError("give options that select dead letters, or --all")
-    if dry_run == execute:
-        raise click.UsageError("give one of --dry-run and --execute")
-
-    async def work(queue: DeadLetterQueue) -> list[Purge]:
-        plan = await plan_purge(queue, selection)
-        if execute:
-            await purge(queue, plan)
-        return plan
-
-    plan = with_queue(access, topic, work)
-    print_listing(_listing(topic, plan), as_json=as_json)
-    behind = sum(partition_purge.behind for partition_purge in plan)
-    if behind and not as_json:
-        complain(
-            f"{counted(behind, 'matching dead letter')} not deleted, because of dead letters "
-            "before that do not match"
-        )
-
-
-def _listing(topic: str, plan: Iterable[Purge]) -> Listing:
-    rows = [
-        {
-            "topic": topic,
-            "partition": partition_purge.partition,
-            "deleted": partition_purge.letters,
-            "before_offset": partition_purge.before,
-            "behind": partition_purge.behind,
-        }
-        for partition_purge in plan
-    ]
-    columns = ("topic", "partition", "deleted", "before_offset", "behind")
-    return Listing(rows, columns, "There are no partitions to delete from.")
+command.add_command(dlq_purge.command)
