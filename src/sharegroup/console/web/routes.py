@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sharegroup.console.access.roles import Change
 from sharegroup.console.pages import (
     around,
+    deletions,
     exports,
     groups,
     job_changes,
@@ -71,6 +72,13 @@ ROUTES = (
         tables=("plan",),
     ),
     Route(
+        *("/delete", deletions.delete),
+        parent="/groups",
+        needs=("group",),
+        takes=("what", "topic"),
+        tables=("plan",),
+    ),
+    Route(
         *("/letters", letters.letters, "Dead letters"),
         takes=("topic", *letters.CONDITIONS),
         tables=("topics", "kinds", "letters"),
@@ -110,6 +118,14 @@ CHANGES: tuple[ChangeRoute, ...] = (
     ),
     ChangeRoute(
         *("/groups/reset", Change.RESET, group_subject, resets.perform), fields=("group", "plan")
+    ),
+    ChangeRoute(
+        *("/groups/delete-offsets", Change.DELETE, named_subject, deletions.delete_offsets),
+        fields=("group", "topic", "plan"),
+    ),
+    ChangeRoute(
+        *("/groups/delete", Change.DELETE, group_subject, deletions.delete_group),
+        fields=("group", "plan"),
     ),
     ChangeRoute(
         *("/records/produce", Change.PRODUCE, named_subject, produce.perform),
