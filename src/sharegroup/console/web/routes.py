@@ -110,7 +110,7 @@ DOWNLOADS = (
 CHANGES: tuple[ChangeRoute, ...] = (
     ChangeRoute(
         *("/jobs/start-redrive", Change.REDRIVE, named_subject, job_changes.start_redrive),
-        fields=(*jobs.FIELDS, "counted"),
+        fields=(*jobs.FIELDS, "counted", "targets"),
     ),
     ChangeRoute(
         *("/jobs/start-purge", Change.PURGE, named_subject, job_changes.start_purge),
