@@ -37,9 +37,10 @@ from sharegroup.console.web.live import Streams
 from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
 from sharegroup.console.web.routes import CHANGES, DOWNLOADS, ROUTES, DownloadRoute, Route
+from sharegroup.console.web.rule_files import RuleFiles
 from sharegroup.console.web.safety import Safety
 from sharegroup.console.web.shared_pages import Shared
-from sharegroup.console.web.visitors import Visitors
+from sharegroup.console.web.visitors import Refused, Visitors
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.http_hosts import HttpHosts
 
@@ -82,6 +83,13 @@ class Console:
         self._job_runs = JobRuns(self._clients.jobs)
         if self.settings.allow_changes:
             tasks.append(asyncio.create_task(self._job_runs.run(), name="console jobs"))
+        rules = RuleFiles(
+            self.visitors,
+            self._watcher.tell,
+            tokens=self.settings.token_file,
+            roles=self.settings.roles_file,
+        )
+        tasks.append(asyncio.create_task(rules.run(), name="console rules"))
         memory = memory_of(self.settings, self.history, self._watcher)
         if memory is not None:
             tasks.append(asyncio.create_task(memory.run(), name="console history"))
@@ -236,9 +244,12 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
         return console.renderer.live_parts(page.template, context)
 
     async def parts() -> dict[str, str] | str | None:
-        # Somebody may have logged out since; `auth` of an application is asked once a stream.
-        if visitor_of(request).session_id is not None:
-            visitor = await console.visitors.visitor(request, is_use=False)
+        # Somebody may have logged out, or lost rights, since; `auth` is asked once a stream.
+        if console.settings.auth is None:
+            try:
+                visitor = await console.visitors.visitor(request, is_use=False)
+            except Refused:  # Its token was withdrawn.
+                return None
             if visitor is None:
                 return None
             request.scope[VISITOR] = visitor

@@ -98,6 +98,7 @@ def console(
             allow_changes=allow_changes and auth is not None,
             metrics_url=metrics_url,
             roles=own_roles,
+            roles_file=None if roles is None else Path(roles),
             auth=auth,
             form_secret=form_secret,
             remember=remember,

@@ -44,6 +44,10 @@ class ConsoleSettings:
     """Who may do what."""
     tokens: Tokens | None = None
     """The tokens by which users log in; None: no login by token."""
+    token_file: Path | None = None
+    """The file of ``tokens``, which is read again when it changes."""
+    roles_file: Path | None = None
+    """The file of ``roles``, which is read again when it changes."""
     login_mechanism: SaslMechanism | None = None
     """The mechanism by which users of the cluster log in; None: they do not."""
     auth: Auth | None = None

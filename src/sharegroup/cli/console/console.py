@@ -201,6 +201,8 @@ def command(
             metrics_url=None if metrics_url is None else base_url(metrics_url),
             roles=read_roles(users.roles) if users.roles else Roles.of_everybody(ALL_RIGHTS),
             tokens=read_tokens(users.token_file) if users.token_file else None,
+            token_file=users.token_file,
+            roles_file=users.roles,
             login_mechanism=None if mechanism is None else SaslMechanism(mechanism),
             remember=memory.remember,
             history_file=_history_file(memory, default_file),
