@@ -23,6 +23,7 @@ from sharegroup.console.access.connection import Connection
 from sharegroup.console.access.sight import SeenHistory, SeenWatcher
 from sharegroup.console.pages.page import Forbidden, NotThere, Page, Visit
 from sharegroup.console.parameters import BadQuery
+from sharegroup.console.records.registry_values import RegistryValues
 from sharegroup.console.remember.memory import memory_of
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
@@ -67,6 +68,8 @@ class Console:
         self.visitors = Visitors(settings)
         self.parts: Shared[dict[str, str] | str] = Shared()
         self.values_seen = ValuesSeen()
+        registry = settings.schema_registry
+        self.registry = None if registry is None else RegistryValues(registry)
         self._clients: Connection | None = None
         self._watcher: Watcher | None = None
         self._job_runs: JobRuns | None = None
@@ -104,6 +107,8 @@ class Console:
                 with suppress(asyncio.CancelledError):
                     await task
             await self._clients.close()
+            if self.registry is not None:
+                self.registry.close()
             self._clients = self._watcher = None
 
     @property
@@ -142,6 +147,7 @@ class Console:
             history=SeenHistory(self.history, visitor.sight, view),
             settings=self.settings,
             values_seen=self.values_seen,
+            registry=self.registry,
             now_ms=int(time.time() * 1000),
         )
 

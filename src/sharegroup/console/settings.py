@@ -40,6 +40,8 @@ class ConsoleSettings:
     """Whether keys, values and headers of records are shown to those with the right."""
     metrics_url: str | None = None
     """The metrics port of a `sharegroup serve`, for live runs with members and locks."""
+    schema_registry: str | None = None
+    """The address of the schema registry by which values are decoded; None: they are not."""
     roles: Roles = field(default_factory=lambda: Roles.of_everybody(ALL_RIGHTS))
     """Who may do what."""
     tokens: Tokens | None = None
