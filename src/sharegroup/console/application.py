@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
 LOOK_FIRST = "look whether it was done before you try again"
-FRESH_SECONDS = 0.8
+FRESH_SECONDS = 0.6
 """How long the first pages, also those after a time without browsers, wait for a fresh view."""
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""

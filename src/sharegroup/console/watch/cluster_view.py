@@ -76,6 +76,16 @@ class GroupView:
     """The monotonic time of the members; None while they are unknown, or another number now."""
     error: str | None = None
     """Why the last attempt to read it failed."""
+    topics: tuple[str, ...] = field(init=False)
+    """The topics of its partitions and members, sorted.
+
+    Kept, because pages ask for those of all groups, and a group has many members.
+    """
+
+    def __post_init__(self) -> None:
+        names = {part.where.topic for part in self.partitions}
+        names.update(where.topic for member in self.members for where in member.partitions)
+        object.__setattr__(self, "topics", tuple(sorted(names)))
 
     @property
     def lag(self) -> int | None:
@@ -100,13 +110,6 @@ class GroupView:
             if offset is not None and part.offset is not None:
                 steps += max(0, part.offset - offset)
         return steps
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics of its partitions and members, sorted."""
-        names = {part.where.topic for part in self.partitions}
-        names.update(where.topic for member in self.members for where in member.partitions)
-        return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from sharegroup.console.watch.group_reading import REQUEST_SECONDS, read_groups
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.oldest import OldestRecords
 from sharegroup.console.watch.turns import plan
-from sharegroup.dead_letters.letter_topics import KnownNames, letter_topics
+from sharegroup.dead_letters.letter_topics import KnownNames, LetterSettings, letter_topics
 from sharegroup.errors import KafkaError, RequestTimedOut
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ PERIODS = {
     BROKERS: Period(5.0, 20.0),
     "groups": Period(2.0, 20.0),
     "topics": Period(20.0, 60.0),
+    "group details": Period(0.0, 0.0),  # In every look, those whose turn it is.
     "letters": Period(20.0, 60.0),
 }
 
@@ -86,6 +87,7 @@ class Watcher:
         self._history = history
         self._monotonic, self._wall_ms = monotonic, wall_ms
         self._oldest = OldestRecords(reading)
+        self._letter_settings = LetterSettings()
         self._read_at = dict.fromkeys(PERIODS, -math.inf)
         self._looked_at: dict[str, float] = {}
         self._visited = asyncio.Event()
@@ -150,6 +152,7 @@ class Watcher:
             BROKERS: self._look_at_brokers,
             "groups": self._list_groups,
             "topics": self._look_at_topics,
+            "group details": self._read_groups,
             "letters": self._look_at_letters,
         }
         now = self._monotonic()
@@ -164,8 +167,6 @@ class Watcher:
                         self._read_at[BROKERS] = -math.inf
                         if name == BROKERS:
                             break  # No other request would be answered.
-            else:
-                await self._try("group details", self._read_groups)
             self.view = replace(self.view, looked_at=self._monotonic())
         finally:
             if is_watched or is_first:
@@ -231,7 +232,10 @@ class Watcher:
         try:
             async with asyncio.timeout(LETTERS_SECONDS):
                 found = await letter_topics(
-                    self._admin, since_ms=hour_ago_ms, known=self._known_names()
+                    self._admin,
+                    since_ms=hour_ago_ms,
+                    known=self._known_names(),
+                    settings=self._letter_settings,
                 )
         except TimeoutError as error:
             text = f"the counts of letters were not there after {LETTERS_SECONDS:.0f} s"
