@@ -19,7 +19,7 @@ def group_row(group: GroupView, history: Histories, now_ms: int) -> dict[str, An
     return {
         "group": group.group_id,
         "state": group.state,
-        "members": len(group.members) if group.seen_at is not None else None,
+        "members": len(group.members) if group.members_at is not None else None,
         "lag": group.lag,
         "oldest_age_ms": age_ms,
         "rate": None if rate is None else round(rate, 1),
