@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from sharegroup.cli.records.formats.writing import json_line
 from sharegroup.client import Consumer, ShareConsumer, TopicPartition
 from sharegroup.dead_letters.letter import letter_of
 from sharegroup.errors import UnreadableBatch
+from sharegroup.record_documents import json_line
 from sharegroup.worker import App, Record, Reject
 from tests.integration.cli.piping import at, sharegroup
 from tests.integration.worker.dead import lying_in, until_there

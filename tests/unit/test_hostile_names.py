@@ -15,10 +15,11 @@ import pytest
 import sharegroup
 from sharegroup.cli.common.log_lines import SafeFormatter
 from sharegroup.cli.common.output import Listing, complain, done
-from sharegroup.cli.records.formats.writing import Row, json_line, with_escaped_names
+from sharegroup.cli.records.formats.writing import with_escaped_names
 from sharegroup.cli.records.record_formats import kafka_writer, record_format_options
 from sharegroup.client.net.refusals import refused
 from sharegroup.errors import InvalidRequest
+from sharegroup.record_documents import Row, json_line
 from sharegroup.worker.telemetry.logs import JsonFormatter, LogfmtFormatter
 
 HOSTILE = "\x1b]0;owned\x07\r\n2026 level=error forged\x7f\x9b31m\u202e\u2066\udc80"

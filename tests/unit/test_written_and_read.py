@@ -26,9 +26,8 @@ from sharegroup.broker.cluster.acl_entries import AclEntries
 from sharegroup.broker.cluster.catalog import decode_event, encode_event
 from sharegroup.broker.share.dead_letter_records import OriginalPartition, letter_batch
 from sharegroup.cli.common.log_positions import csv_text, read_plan
-from sharegroup.cli.dead_letters.dlq_options import letter_row
 from sharegroup.cli.records.formats.reading import LineReader, NewRecord, json_record
-from sharegroup.cli.records.formats.writing import Row, json_line, json_writer
+from sharegroup.cli.records.formats.writing import json_writer
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.offset_set import OffsetSet
@@ -37,6 +36,7 @@ from sharegroup.core.log.producer_state import ProducedBatch, ProducerEntry
 from sharegroup.core.security.acls import Acl
 from sharegroup.dead_letters import ledger
 from sharegroup.dead_letters.letter import Letter, letter_of
+from sharegroup.dead_letters.letter_documents import letter_document
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive_copies import sent_back_headers
@@ -57,6 +57,7 @@ from sharegroup.protocol_enums import (
     AclPermission,
     AclResourceType,
 )
+from sharegroup.record_documents import Row, json_line
 from sharegroup.spark.carry import Carry
 from sharegroup.spark.decision_files import (
     STRONGEST_FIRST,
@@ -206,7 +207,7 @@ PAIRS = (
         f"{HERE}::test_json_lines",
     ),
     Pair(
-        "dlq export | produce --json", "cli.dead_letters.dlq_options:letter_row",
+        "dlq export | produce --json", "dead_letters.letter_documents:letter_document",
         "cli.records.formats.reading:json_record", f"{HERE}::test_export",
     ),
     Pair(
@@ -560,7 +561,7 @@ def test_json_lines(some: list[Row]) -> None:
 def test_export(story: Story, own: tuple[tuple[str, bytes | None], ...], group: str) -> None:
     """`dlq export` writes the letter as a record; messages with lone surrogates stay JSON."""
     letter = letter_from(story, own, group)
-    row = letter_row(letter, redriven=False)
+    row = letter_document(letter, redriven=False)
     read = json_record(json_line(row))
     assert (read.key, read.value, read.headers) == (letter.key, letter.value, tuple(letter.headers))
     assert (read.partition, read.timestamp_ms) == (letter.partition, letter.timestamp_ms)

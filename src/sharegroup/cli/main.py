@@ -38,7 +38,7 @@ VERBS = {
     "dlq": "List, show, export, redrive and purge dead letters.",
     "console": "Serve a page that shows share groups, their records and dead letters.",
     "top": "Show live what needs attention, and the share groups.",
-    "jobs": "List, show, abort and resume redrives that run as jobs.",
+    "jobs": "List, show, abort and resume jobs: redrives and purges.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
     "certs": "Make certificates for trying TLS out.",

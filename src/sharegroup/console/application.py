@@ -30,12 +30,13 @@ from sharegroup.console.watch.watcher import Watcher
 from sharegroup.console.web import openapi
 from sharegroup.console.web.bodies import BadBody
 from sharegroup.console.web.changes import ChangeRoute, api_fields, changed, form_fields
-from sharegroup.console.web.gate import EVENT_STREAM, VISITOR, Gate, base_of, visitor_of
+from sharegroup.console.web.downloads import Downloads
+from sharegroup.console.web.gate import EVENT_STREAM, VISITOR, Gate, base_of, own_path, visitor_of
 from sharegroup.console.web.job_runs import OF_THE_CONSOLE, JobRuns
 from sharegroup.console.web.live import Streams
 from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
-from sharegroup.console.web.routes import CHANGES, ROUTES, Route
+from sharegroup.console.web.routes import CHANGES, DOWNLOADS, ROUTES, DownloadRoute, Route
 from sharegroup.console.web.safety import Safety
 from sharegroup.console.web.shared_pages import Shared
 from sharegroup.console.web.visitors import Visitors
@@ -61,6 +62,7 @@ class Console:
         self.history = History()
         self.renderer = Renderer()
         self.streams = Streams()
+        self.downloads = Downloads()
         self.visitors = Visitors(settings)
         self.parts: Shared[dict[str, str] | str] = Shared()
         self.values_seen = ValuesSeen()
@@ -199,6 +201,9 @@ def _routes(console: Console, changes: Sequence[ChangeRoute]) -> Sequence[BaseRo
     for route in ROUTES:
         routes.append(WebRoute(route.path, _page_endpoint(console, route), methods=["GET"]))
         routes.append(WebRoute(API + route.path, _api_endpoint(console, route), methods=["GET"]))
+    for download in DOWNLOADS:
+        endpoint = _download_endpoint(console, download)
+        routes += [WebRoute(base + download.path, endpoint, methods=["GET"]) for base in ("", API)]
     routes.append(WebRoute(API + openapi.PATH, _description_endpoint(changes), methods=["GET"]))
     for change in changes:
         routes.append(WebRoute(change.path, _form_endpoint(console, change), methods=["POST"]))
@@ -242,6 +247,26 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
     return StreamingResponse(console.streams.events(parts), media_type=EVENT_STREAM)
 
 
+def _download_endpoint(console: Console, download: DownloadRoute) -> Any:
+    """Return the endpoint for a file; a failure before it begins is a page, or JSON."""
+
+    async def endpoint(request: Request) -> Response:
+        if console.downloads.is_full:
+            return Response("too many files are being downloaded; try again in a minute\n", 503)
+        await console.wait_first_look()
+        visit = console.visit(request, download.path)
+        export, status = await _answered(download.export(visit), "try again")
+        if not isinstance(export, Page):
+            return console.downloads.response(export, has_body=request.method != "HEAD")
+        if own_path(request).startswith(API):
+            document = to_json({"error": export.context["problem"]})
+            return Response(document, status, media_type="application/json")
+        context = console.context(export, request, path=download.path)
+        return HTMLResponse(console.renderer.page(export.template, context), status)
+
+    return endpoint
+
+
 def _api_endpoint(console: Console, route: Route) -> Any:
     async def endpoint(request: Request) -> Response:
         page, status = await _made(console, route, request)
@@ -253,7 +278,7 @@ def _api_endpoint(console: Console, route: Route) -> Any:
 
 def _description_endpoint(changes: Sequence[ChangeRoute]) -> Any:
     async def endpoint(request: Request) -> Response:
-        document = openapi.openapi(base_of(request) + API, ROUTES, changes)
+        document = openapi.openapi(base_of(request) + API, ROUTES, DOWNLOADS, changes)
         return Response(to_json(document), media_type="application/json")
 
     return endpoint

@@ -5,6 +5,7 @@ Their home: what a letter is, and how it is read, sent back and deleted.
     story         origin and attempts of a record, in its headers     letter    one dead letter
     queue         reads the letters of a topic                        ledger    the redriven ones
     redrive       sends letters back to their groups                  purge     deletes them
+    letter_documents    letters as JSON
 
 Each part of the product adds what only it can do:
 

@@ -8,7 +8,8 @@ A topic has dead letters if one of these is true; none of them needs more than D
     another topic has its name and .redriven                      letters of it were sent back
 
 Settings that the user may not see are left out without an error, because the names are enough for
-most topics.  The number of letters is that of the offsets: no letter is read.
+most topics.  Internal topics, of Kafka and of sharegroup, have none.  The number of letters is that
+of the offsets: no letter is read.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ async def _known_names(admin: AdminClient) -> KnownNames:
     counts = {
         name: topic.partition_count
         for name, topic in (await admin.describe_topics()).items()
-        if isinstance(topic, TopicDescription)
+        if isinstance(topic, TopicDescription) and not topic.is_hidden
     }
     try:
         groups = [group.group_id for group in await admin.list_share_groups()]

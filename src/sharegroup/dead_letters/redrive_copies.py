@@ -79,6 +79,8 @@ TARGETS_KNOWN_MAX = 10_000
 NOT_A_TOPIC = "no topic can have this name"
 UNREADABLE = "a batch of letters cannot be decoded; its first offset is reported"
 
+OTHER_TARGET = "this redrive sends to other targets only: those that it was started for"
+
 Choice = tuple[Letter, str]
 """A letter to send back, and its target topic."""
 
@@ -98,6 +100,8 @@ class RedriveOptions:
     dry_run: bool = False
     confirmed: frozenset[str] = frozenset()
     """The topics to which letters may be sent that only claim to belong there."""
+    targets: frozenset[str] | None = None
+    """The only topics to which letters may be sent, confirmed or not; None: to all."""
 
 
 class RedriveCopies:
@@ -160,6 +164,8 @@ class RedriveCopies:
                 self.done.left[why] += 1
             elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
                 self.refuse(letter, target, reason)
+            elif self._options.targets is not None and target not in self._options.targets:
+                self.refuse(letter, target, OTHER_TARGET)
             elif self._is_claimed(letter) and target not in self._options.confirmed:
                 self.refuse(letter, target, unconfirmed(target))
             else:

@@ -22,6 +22,12 @@ def own_topic(group: str) -> str:
     return f"{group}.retry"
 
 
+def group_of(topic: str) -> str | None:
+    """Return the group whose own topic this would be; None: it is nobody's own."""
+    group = topic.removesuffix(own_topic(""))
+    return group if group and group != topic else None
+
+
 REPLICAS_DEFAULT = 3
 MIN_INSYNC = "min.insync.replicas"
 

@@ -84,6 +84,7 @@ def options_document(options: RedriveOptions) -> Document:
         "rate": options.rate,
         "again": options.again,
         "confirmed": sorted(options.confirmed),
+        "targets": None if options.targets is None else sorted(options.targets),
     }
 
 
@@ -100,11 +101,19 @@ def options_of(selection: Selection, document: Document) -> RedriveOptions:
             rate=None if document["rate"] is None else float(document["rate"]),
             again=bool(document["again"]),
             confirmed=frozenset(map(str, document["confirmed"])),
+            targets=targets_of(document),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidConfig(
             f"expected the options of a redrive, found {document!r:.200}: {error!r}"
         ) from error
+
+
+def targets_of(document: Document) -> frozenset[str] | None:
+    """Return the only topics that the options of a redrive name; None: all."""
+    # Jobs of earlier versions have no such field.
+    targets = document.get("targets")
+    return None if targets is None else frozenset(map(str, targets))
 
 
 def _text(value: bytes) -> str:

@@ -63,6 +63,11 @@ class PurgeJobs:
                 )
 
 
+def purges_of(result: Document) -> list[Purge]:
+    """Return what a job has deleted by partition, from its result; for those of its last run."""
+    return [Purge(**part) for part in result.get("partitions", ())]
+
+
 def _result(parts: Sequence[Purge]) -> Document:
     return {
         "deleted": sum(part.letters for part in parts),

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.cli.records.formats.writing import Row
 from sharegroup.cli.records.tail import TailRange, TopicTail
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig, config_from
+from sharegroup.record_documents import Row
 from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
 from tests.integration.cli.terminal import CTRL_C, terminal
 from tests.support.chosen_broker import KAFKA, OURS, chosen, running

@@ -25,6 +25,21 @@ def test_topic_is_created_with_default_partitions_and_given_configs(run: Run) ->
     ]
 
 
+def test_topics_of_sharegroup_are_internal(run: Run) -> None:
+    # A name that dead letters could have, too.
+    assert run("topics create __sharegroup.listed.dead --partitions 1").code == 0
+    for verb in ("topics list --json", "topics describe --json", "dlq list --json"):
+        assert not any(row["topic"].startswith("__sharegroup.") for row in run(verb).rows), verb
+    (row,) = (
+        row
+        for row in run("topics list --json --internal").rows
+        if row["topic"] == "__sharegroup.listed.dead"
+    )
+    assert row["internal"]
+    (row,) = run("topics describe __sharegroup.listed.dead --json").rows
+    assert row["partition"] == 0
+
+
 def test_internal_option_lists_internal_topics(run: Run) -> None:
     internal = {"__consumer_offsets", "__share_group_state"}
     assert not internal & {row["topic"] for row in run("topics list --json").rows}

@@ -20,6 +20,7 @@ QUERIES = {
     "/group": "?id=billing",
     "/topic": "?name=orders",
     "/reset": "?group=mailer",
+    "/delete": "?group=mailer&what=group",
     "/letter": "?topic=dlq.orders&partition=0&offset=0",
     "/job": "?id=none",
     "/record": "?topic=orders&partition=0&offset=0",

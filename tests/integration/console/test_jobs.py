@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sharegroup.client import AdminClient, Producer
+from sharegroup.client import AdminClient, Producer, ShareConsumer
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.application import application
@@ -200,6 +200,75 @@ def test_start_offsets_are_moved_to_what_the_dry_run_showed() -> None:
                 assert "Nothing would change" in nothing.text
                 bad = await client.post("/groups/reset", data={**fields, "plan": "orders:0:x"})
                 assert (bad.status_code, "TOPIC:PARTITION:OFFSET" in bad.text) == (400, True)
+
+    asyncio.run(run())
+
+
+def test_offsets_and_a_group_are_deleted_after_a_dry_run() -> None:
+    async def run() -> None:
+        async with broker() as there:
+            await with_letters(there)
+            async with changing_console(there) as client:
+                asked = {"group": "billing", "what": "offsets", "topic": "orders"}
+                page = await client.get("/delete", params=asked)
+                fields = form_of(page.text, "/groups/delete-offsets")
+                async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
+                    where = TopicPartition("orders", 0)
+                    await admin.alter_share_group_offsets("billing", {where: 5})
+                    old = await client.post("/groups/delete-offsets", data=fields)
+                    assert (old.status_code, "have changed since" in old.text) == (400, True)
+                    assert where in await offsets_of(admin)
+                    page = await client.get("/delete", params=asked)
+                    fields = form_of(page.text, "/groups/delete-offsets")
+                    done = await client.post("/groups/delete-offsets", data=fields)
+                    assert done.status_code in (200, 404), done.text
+                    assert where not in await offsets_of(admin)
+                    nothing = await client.get("/delete", params=asked)
+                    assert "Nothing would be deleted" in nothing.text
+                    whole = await client.get(
+                        "/delete", params={"group": "billing", "what": "group"}
+                    )
+                    fields = form_of(whole.text, "/groups/delete")
+                    gone = await client.post("/groups/delete", data=fields)
+                    assert gone.status_code == 200, gone.text
+                    assert await admin.list_share_groups() == []
+                again = await client.get("/delete", params=asked)
+                assert (again.status_code, "no share group" in again.text) == (404, True)
+
+    asyncio.run(run())
+
+
+async def offsets_of(admin: AdminClient) -> set[TopicPartition]:
+    offsets = (await admin.list_share_group_offsets({"billing": None}))["billing"]
+    assert isinstance(offsets, dict)
+    return set(offsets)
+
+
+def test_group_with_members_keeps_its_offsets() -> None:
+    async def run() -> None:
+        async with broker() as there:
+            await there.create_topic("orders")
+            await there.produce("orders", "x")
+            async with (
+                ShareConsumer(
+                    "orders",
+                    bootstrap_servers=there.bootstrap_servers,
+                    group_id="billing",
+                    start_from="earliest",
+                ) as consumer,
+                changing_console(there) as client,
+            ):
+                await consumer.poll(timeout=HANGING_SECONDS)
+                await consumer.commit()
+                for kind, path in (("offsets", "delete-offsets"), ("group", "delete")):
+                    asked = {"group": "billing", "what": kind, "topic": "orders"}
+                    page = await client.get("/delete", params=asked)
+                    assert "The group has 1 member now" in page.text
+                    fields = form_of(page.text, f"/groups/{path}")
+                    kept = await client.post(f"/groups/{path}", data=fields)
+                    assert (kept.status_code, "refused" in kept.text) == (502, True), kept.text
+                async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
+                    assert await offsets_of(admin) == {TopicPartition("orders", 0)}
 
     asyncio.run(run())
 

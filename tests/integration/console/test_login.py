@@ -427,6 +427,51 @@ def test_jobs_and_resets_keep_to_what_their_user_may_see() -> None:
     asyncio.run(run())
 
 
+def test_deletions_need_the_role_and_the_topics_of_the_group() -> None:
+    """bob is operator; ada is admin of `billing` and its topic, and sees no topic of `spies`."""
+    grants = (
+        UserGrant(users=("ada",), grant=Grant(role=Role.ADMIN, topics=("orders",))),
+        UserGrant(users=("bob",), grant=Grant(role=Role.OPERATOR)),
+    )
+
+    async def run() -> None:
+        async with broker() as there:
+            await make_groups(there)
+            roles = Roles(grants=grants)
+            async with with_tokens(there, roles=roles, allow_changes=True) as scene:
+                ada, bob = [await scene.browser(token=TOKENS[name]) for name in ("ada", "bob")]
+                offsets = {"group": "billing", "what": "offsets", "topic": "orders"}
+                plan = (await bob.data("/delete", **offsets))["plan"]
+                body = {"group": "billing", "topic": "orders", "plan": plan}
+                for path in ("delete-offsets", "delete"):
+                    answer = await bob.http.post(f"/api/v1/groups/{path}", json=body)
+                    assert (answer.status_code, "needs the role admin" in answer.text) == (
+                        403,
+                        True,
+                    )
+                for query, status in (
+                    ({"group": "spies", "what": "offsets", "topic": "secrets"}, 404),
+                    ({"group": "spies", "what": "group"}, 403),
+                    ({"group": "billing", "what": "else"}, 400),
+                ):
+                    answer = await ada.get("/api/v1/delete", **query)
+                    assert (answer.status_code, "secrets" in answer.text) == (
+                        status, query.get("topic") == "secrets",
+                    )  # fmt: skip
+                for path, hidden in (
+                    ("delete-offsets", {"group": "spies", "topic": "secrets", "plan": ""}),
+                    ("delete", {"group": "spies", "plan": ""}),
+                ):
+                    answer = await ada.http.post(f"/api/v1/groups/{path}", json=hidden)
+                    assert answer.status_code == 403
+                answer = await ada.http.post("/api/v1/groups/delete-offsets", json=body)
+                assert (answer.status_code, answer.json()) == (
+                    200, {"group": "billing", "topic": "orders", "deleted": 1},
+                )  # fmt: skip
+
+    asyncio.run(run())
+
+
 def test_browsers_send_forms_with_their_origin() -> None:
     """With the policy no-referrer they would send ``Origin: null``, which is refused."""
 

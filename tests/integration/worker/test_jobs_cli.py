@@ -1,4 +1,4 @@
-"""`sharegroup jobs`, and `dlq redrive` as a job: what they print, and a kill in the middle."""
+"""`sharegroup jobs`, and the verbs of `dlq` that are jobs: what they print, and a kill."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import subprocess
 import sys
 from typing import Any
 
-from sharegroup.jobs import Job, Jobs, JobState
+from sharegroup.dead_letters.selection import Selection
+from sharegroup.jobs import Job, Jobs, JobState, purge_request
 from tests.docs.write_docs import JSON_KEYS
 from tests.integration.worker.collecting import on_a_loop
-from tests.integration.worker.jobs_scene import each_once, request, set_up, until
+from tests.integration.worker.jobs_scene import committed, each_once, request, set_up, until
 
 SECONDS_MAX = 120
 FEW = 30
@@ -64,6 +65,30 @@ async def test_redrive_that_is_killed_is_a_job_that_resume_ends(bootstrap: str, 
     listed = await rows(bootstrap, "jobs", "list")
     [row] = [row for row in listed if row["id"] == job.id]
     assert (row["state"], row["done"], row["topic"]) == ("done", 1_000, dead)
+
+
+@on_a_loop
+async def test_purge_is_a_job_that_resume_ends(bootstrap: str, group: str) -> None:
+    """A purge whose runner is gone, one by its verb, one without a job, and one of no topic."""
+    dead = await set_up(bootstrap, group, FEW)
+    async with Jobs(bootstrap_servers=bootstrap) as jobs:
+        left = await jobs.start(purge_request(dead, Selection(places=frozenset([(0, 0)]))))
+        code, out, err = await run(bootstrap, "jobs", "resume", left.id)
+        assert (code, err) == (0, "")
+        assert out.splitlines()[1].split() == [dead, "0", "1", "1", "0"]
+        assert len(await committed(bootstrap, dead)) == FEW - 1
+        purged = await rows(bootstrap, "dlq", "purge", dead, "--all", "--execute")
+        assert (list(purged[0]), purged[0]["deleted"]) == (
+            JSON_KEYS["dlq purge"].split(), FEW - 1,
+        )  # fmt: skip
+        assert await committed(bootstrap, dead) == []
+        job = await job_of(jobs, group)
+        assert (job.request.kind, job.state, job.progress.done) == ("purge", JobState.DONE, FEW - 1)
+        await rows(bootstrap, "dlq", "purge", dead, "--all", "--execute", "--no-job")
+        assert (await job_of(jobs, group)).id == job.id, "no further job"
+    code, _, err = await run(bootstrap, "dlq", "purge", f"{group}.none", "--all", "--execute")
+    assert (code, f"{group}.none" in err) == (1, True)
+    assert all(row["topic"] != f"{group}.none" for row in await rows(bootstrap, "jobs", "list"))
 
 
 @on_a_loop

@@ -13,8 +13,9 @@ from sharegroup.cli.records.formats.template import (
     parse_template,
     unescape,
 )
-from sharegroup.cli.records.formats.writing import Row, json_writer, template_writer
+from sharegroup.cli.records.formats.writing import json_writer, template_writer
 from sharegroup.cli.records.record_formats import kafka_writer
+from sharegroup.record_documents import Row
 
 ROW = Row(
     topic="orders",

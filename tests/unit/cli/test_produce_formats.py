@@ -16,7 +16,8 @@ from sharegroup.cli.records.formats.reading import (
     json_record,
 )
 from sharegroup.cli.records.formats.template import FormatError, RecordFormatError, parse_template
-from sharegroup.cli.records.formats.writing import Row, json_writer, template_writer
+from sharegroup.cli.records.formats.writing import json_writer, template_writer
+from sharegroup.record_documents import Row
 from sharegroup.wire.batches.header_names import name_bytes
 
 

@@ -6,14 +6,14 @@ import inspect
 import re
 from collections import defaultdict
 
-from sharegroup.console.pages import jobs, letters
+from sharegroup.console.pages import jobs, letters, records
 from sharegroup.console.web.openapi import openapi
-from sharegroup.console.web.routes import CHANGES, ROUTES
+from sharegroup.console.web.routes import CHANGES, DOWNLOADS, ROUTES
 
-DOCUMENT = openapi("/queue/api/v1", ROUTES, CHANGES)
+DOCUMENT = openapi("/queue/api/v1", ROUTES, DOWNLOADS, CHANGES)
 READS = re.compile(r"""visit\.(?:required\(|number\(|query\.get\()"(\w+)\"""")
 TABLES = re.compile(r"""[ =]table\(\s*"(\w+)\"""")
-GIVEN = {"topic", *letters.CONDITIONS, *jobs.FIELDS}
+GIVEN = {"topic", *letters.CONDITIONS, *jobs.FIELDS, *records.SEARCH}
 """Names that pages read by way of a constant."""
 
 
@@ -49,6 +49,13 @@ def test_pages_are_described_with_their_parameters() -> None:
     assert DOCUMENT["paths"]["/topic"]["get"]["summary"].startswith("Return one topic")
 
 
+def test_files_are_described() -> None:
+    assert described("/letters/export")["topic"]
+    assert set(described("/records/export")) == {*records.SEARCH, "format"}
+    answer = DOCUMENT["paths"]["/records/export"]["get"]["responses"]["200"]
+    assert set(answer["content"]) == {"text/csv", "application/x-ndjson"}
+
+
 def test_changes_need_a_token_and_name_their_fields() -> None:
     change = DOCUMENT["paths"]["/jobs/abort"]["post"]
     assert change["security"] == [{"token": []}]
@@ -62,7 +69,7 @@ def test_names_of_operations_are_unique() -> None:
         for path in DOCUMENT["paths"].values()
         for operation in path.values()
     ]
-    assert len(names) == len(set(names)) == len(ROUTES) + len(CHANGES)
+    assert len(names) == len(set(names)) == len((*ROUTES, *DOWNLOADS, *CHANGES))
 
 
 def test_server_is_the_path_of_the_api() -> None:

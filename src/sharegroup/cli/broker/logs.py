@@ -29,7 +29,7 @@ from sharegroup.cli.broker.inspecting.survey import (
 from sharegroup.cli.common.log_positions import parse_offsets
 from sharegroup.cli.common.output import Listing, complain, shown_text
 from sharegroup.cli.common.tables import leaves_out
-from sharegroup.cli.records.formats.writing import json_line, rfc3339
+from sharegroup.record_documents import json_line, rfc3339
 from sharegroup.wire.batches.record_pieces import UnreadableRange
 from sharegroup.wire.batches.records import DecodedRecord
 

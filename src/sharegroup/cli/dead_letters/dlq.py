@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
@@ -34,23 +34,21 @@ from sharegroup.cli.common.output import (
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.cli.common.watch import view_of, watch
-from sharegroup.cli.dead_letters import dlq_redrive
+from sharegroup.cli.dead_letters import dlq_purge, dlq_redrive
 from sharegroup.cli.dead_letters.dlq_options import (
-    letter_row,
     moment_text,
     on_queue,
-    record_row,
     selection_options,
     with_queue,
 )
 from sharegroup.cli.dead_letters.dlq_topics import dead_letter_topics
-from sharegroup.cli.records.formats.writing import as_json, json_line
 from sharegroup.dead_letters.letter import Letter
-from sharegroup.dead_letters.purge import Purge, plan_purge, purge
+from sharegroup.dead_letters.letter_documents import exported_document, letter_document
 from sharegroup.dead_letters.queue import DeadLetterQueue, Deaths, LetterKind, summary
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import CorruptMessage, KafkaError
+from sharegroup.record_documents import json_line
 
 if TYPE_CHECKING:
     # Imported for its type alone, as in `cluster_access`.
@@ -193,7 +191,7 @@ def show(*, topic: str, selection: Selection, limit: int, access: Access, as_jso
     matching = with_queue(access, topic, letters)
     shown = matching[:limit]
     if as_json:
-        rows = [letter_row(letter, redriven=redriven) for letter, redriven in shown]
+        rows = [letter_document(letter, redriven=redriven) for letter, redriven in shown]
         click.echo(json.dumps(rows, indent=2))
     elif shown:
         click.echo("\n\n".join("\n".join(_lines(*marked_letter)) for marked_letter in shown))
@@ -295,11 +293,8 @@ def export_(
             for letter in chunk.letters:
                 if count == limit:
                     return count
-                dead = letter_row(letter, redriven=letter.offset in chunk.redriven)
-                document = as_json(record_row(letter, letter.all_headers))
-                # The fields of the record itself are not repeated.
-                other_facts = {name: value for name, value in dead.items() if name not in document}
-                output.write(json_line({**document, "dead": other_facts}))
+                document = exported_document(letter, redriven=letter.offset in chunk.redriven)
+                output.write(json_line(document))
                 count += 1
         return count
 
@@ -310,64 +305,4 @@ def export_(
     return unreadable.exit_code
 
 
-@command.command("purge")
-@naming_one("topic")
-@selection_options
-@click.option("--all", "everything", is_flag=True, help="Delete all present dead letters.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
-@click.option("--execute", is_flag=True, help="Delete the dead letters.")
-@cluster_options
-@json_option
-def purge_(
-    *,
-    topic: str,
-    selection: Selection,
-    everything: bool,
-    dry_run: bool,
-    execute: bool,
-    access: Access,
-    as_json: bool,
-) -> None:
-    """Delete the oldest dead letters, up to the first one that does not match.
-
-    Records can only be deleted at the start of a log.  Matching dead letters after one that does
-    not match are kept, and counted in the column BEHIND.
-
-    \b
-        sharegroup dlq purge orders.dead --redriven --execute
-        sharegroup dlq purge orders.dead --until 30d --dry-run
-    """
-    if everything != selection.is_everything:
-        raise click.UsageError("give options that select dead letters, or --all")
-    if dry_run == execute:
-        raise click.UsageError("give one of --dry-run and --execute")
-
-    async def work(queue: DeadLetterQueue) -> list[Purge]:
-        plan = await plan_purge(queue, selection)
-        if execute:
-            await purge(queue, plan)
-        return plan
-
-    plan = with_queue(access, topic, work)
-    print_listing(_listing(topic, plan), as_json=as_json)
-    behind = sum(partition_purge.behind for partition_purge in plan)
-    if behind and not as_json:
-        complain(
-            f"{counted(behind, 'matching dead letter')} not deleted, because of dead letters "
-            "before that do not match"
-        )
-
-
-def _listing(topic: str, plan: Iterable[Purge]) -> Listing:
-    rows = [
-        {
-            "topic": topic,
-            "partition": partition_purge.partition,
-            "deleted": partition_purge.letters,
-            "before_offset": partition_purge.before,
-            "behind": partition_purge.behind,
-        }
-        for partition_purge in plan
-    ]
-    columns = ("topic", "partition", "deleted", "before_offset", "behind")
-    return Listing(rows, columns, "There are no partitions to delete from.")
+command.add_command(dlq_purge.command)

@@ -1,11 +1,11 @@
-"""Common parts of the verbs of ``sharegroup dlq``: options that select letters, and their JSON."""
+"""Common parts of the verbs of ``sharegroup dlq``: options that select letters."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -14,13 +14,12 @@ from sharegroup.cli.common.log_positions import moment_ms
 from sharegroup.cli.common.options import PARTITION_MAX, gathered, is_number
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import lacks_broker, telling_waits
-from sharegroup.cli.records.formats.writing import Row, as_json, rfc3339
 from sharegroup.dead_letters.expression import Expression, ExpressionError
-from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.ids import OFFSET_MAX
+from sharegroup.record_documents import rfc3339
 
 T = TypeVar("T")
 
@@ -179,40 +178,6 @@ def received_bytes(queue: DeadLetterQueue) -> float:
     """Return the number of bytes that were received so far, letters and all other responses."""
     groups = queue.cluster.metrics.read().values()
     return sum(group.get("incoming-byte-total", 0) for group in groups)
-
-
-def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:
-    """Return a letter for JSON: the record as ``consume --json`` writes it, and its death."""
-    death, origin = letter.death, letter.story.origin
-    document = as_json(record_row(letter, letter.headers))
-    return {
-        **document,
-        "reason": death.reason,
-        "error_class": death.error_class or None,
-        "error_message": death.error_message or death.message or None,
-        "group": death.group or None,
-        "handler": death.handler or None,
-        "member": death.member or None,
-        "delivery_count": death.delivery_count,
-        "failures": letter.story.failures,
-        "attempts": [attempt._asdict() for attempt in letter.story.attempts],
-        "redrives": letter.story.redrives,
-        "redriven": redriven,
-        "redrive_id": letter.redrive_id,
-        "origin": None if origin is None else origin._asdict(),
-        "by_broker": death.by_broker,
-        "claimed": letter.is_origin_claimed,
-        "record_missing": letter.lacks_its_record and not letter.has_payload,
-        "traceback": death.traceback or None,
-    }
-
-
-def record_row(letter: Letter, headers: Any) -> Row:
-    """Return the letter as a record with these headers."""
-    return Row(
-        letter.topic, letter.partition, letter.offset, letter.timestamp_ms,
-        letter.key, letter.value, headers,
-    )  # fmt: skip
 
 
 def moment_text(milliseconds: int) -> str:

@@ -20,7 +20,7 @@ from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, run, telling_waits, until_stopped
 from sharegroup.cli.dead_letters.dlq_options import lacks_queue_broker, redrive_selection_options
-from sharegroup.cli.dead_letters.job_running import run_job, sending_options
+from sharegroup.cli.dead_letters.job_running import letters_in, run_job, sending_options
 from sharegroup.cli.dead_letters.redrive_output import (
     print_redrive_job,
     print_redriven,
@@ -131,22 +131,13 @@ def command(
 async def _redrive_as_job(
     stop: Stop, topic: str, options: RedriveOptions, access: Access
 ) -> tuple[Job, int]:
-    queue = DeadLetterQueue(topic, **access.client_options(warn=_ignore))
-    async with (
-        telling_waits(access.bootstrap_servers, lambda: lacks_queue_broker(queue)),
-        queue,
-    ):
-        letters = sum(log_range.end - log_range.first for log_range in queue.ranges)
+    letters = await letters_in(access, topic)
     # How many letters a selection matches is known only when all of them are read.
     total = min(letters, options.limit or letters) if options.selection.is_everything else None
     async with Jobs(**sending_options(access)) as jobs:
         # Without conditions all letters of the topic are meant, as --dry-run shows.
         job = await jobs.start(redrive_request(topic, options, everything=True))
         return await run_job(stop, access, jobs, job, total=total)
-
-
-def _ignore(_: str) -> None:
-    """Pass over a warning that the options of the producer repeat."""
 
 
 def _collect_seldom() -> None:

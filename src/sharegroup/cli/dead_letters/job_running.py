@@ -11,6 +11,7 @@ from sharegroup.cli.common.progress import showing_progress
 from sharegroup.cli.common.running import Stop, lacks_broker, telling_waits, until_stopped
 from sharegroup.client.settings.client_config import ProducerConfig
 from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
+from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.errors import KafkaError
 from sharegroup.jobs import Job, Jobs, JobState
 
@@ -27,6 +28,20 @@ def sending_options(access: Access) -> dict[str, Any]:
         "delivery_timeout_ms": access.timeout_ms,
         **access.client_options(ProducerConfig),
     }
+
+
+async def letters_in(access: Access, topic: str) -> int:
+    """Return the number of offsets of a topic; raises KafkaError if there is no such topic."""
+    queue = DeadLetterQueue(topic, **access.client_options(warn=_ignore))
+    async with (
+        telling_waits(access.bootstrap_servers, lambda: lacks_broker(queue.cluster.metrics.read())),
+        queue,
+    ):
+        return sum(log_range.end - log_range.first for log_range in queue.ranges)
+
+
+def _ignore(_: str) -> None:
+    """Pass over a warning that the options of the producer repeat."""
 
 
 async def run_job(

@@ -1,4 +1,4 @@
-"""``sharegroup jobs``: list, show, abort and resume jobs, such as redrives."""
+"""``sharegroup jobs``: list, show, abort and resume jobs: redrives and purges."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.cli.dead_letters.dlq_options import moment_text
 from sharegroup.cli.dead_letters.job_running import run_job, sending_options
+from sharegroup.cli.dead_letters.purge_output import print_purge_job
 from sharegroup.cli.dead_letters.redrive_output import print_redrive_job
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.jobs import Job, Jobs
+from sharegroup.jobs.purge_job import PURGE
 from sharegroup.jobs.redrive_job import REDRIVE
 
 T = TypeVar("T")
+PRINTERS = {REDRIVE: print_redrive_job, PURGE: print_purge_job}
+"""What prints the result of a job, by its kind."""
 COLUMNS = ("id", "kind", "topic", "state", "done", "remaining", "started_by", "updated")
 SPARE = ("kind", "started_by", "remaining")
 WIDTH = 12
@@ -38,9 +42,10 @@ WIDTH = 12
 
 @click.group("jobs", cls=VerbGroup)
 def command() -> None:
-    """List, show, abort and resume redrives that run as jobs.
+    """List, show, abort and resume jobs: redrives and purges of dead letters.
 
-    `sharegroup dlq redrive` starts them.  They are kept in the topic __sharegroup.jobs.
+    `sharegroup dlq redrive` and `sharegroup dlq purge` start them.  They are kept in the topic
+    __sharegroup.jobs.
     """
 
 
@@ -123,8 +128,8 @@ def resume(*, job_id: str, detach: bool, access: Access, as_json: bool) -> int:
         job, code = run(work)
     if as_json:
         click.echo(json.dumps(job_row(job)))
-    elif job.request.kind == REDRIVE and not detach:
-        print_redrive_job(job, as_json=False)
+    elif job.request.kind in PRINTERS and not detach:
+        PRINTERS[job.request.kind](job, as_json=False)
     else:
         click.echo(f"job {job.id} is {job.state}")
     return code

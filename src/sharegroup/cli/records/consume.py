@@ -37,7 +37,7 @@ from sharegroup.cli.common.running import (
 from sharegroup.cli.groups.group_start import from_beginning_option, start_options, tell_start
 from sharegroup.cli.records.consume_as_member import consume_as_member, refuse_acknowledgements
 from sharegroup.cli.records.formats.template import RecordFormatError
-from sharegroup.cli.records.formats.writing import Row, RowWriter
+from sharegroup.cli.records.formats.writing import RowWriter
 from sharegroup.cli.records.kafka_console_options import (
     kafka_consumer_options,
     kafka_formatter_options,
@@ -59,6 +59,7 @@ from sharegroup.client.share.consumer.record import Record, UnreadableDelivery
 from sharegroup.client.share.consumer.share_consumer import ShareConsumer
 from sharegroup.errors import InvalidRecordState, KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import AcknowledgeType, GroupType
+from sharegroup.record_documents import Row
 
 GROUP_DEFAULT = "console-share-consumer"
 POLL_RECORDS_MAX = 500

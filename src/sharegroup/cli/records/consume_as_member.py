@@ -27,7 +27,7 @@ from sharegroup.cli.common.data_options import group_of
 from sharegroup.cli.common.output import complain, counted
 from sharegroup.cli.common.running import Stop, until_stopped
 from sharegroup.cli.groups.group_start import tell_start
-from sharegroup.cli.records.formats.writing import Row, RowWriter
+from sharegroup.cli.records.formats.writing import RowWriter
 from sharegroup.cli.records.printing import (
     POLL_SECONDS,
     PrintingLimits,
@@ -43,6 +43,7 @@ from sharegroup.client.records import CommitFailedError, TopicPartition
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.errors import KafkaError, UnreadableBatch
 from sharegroup.protocol_enums import GroupType
+from sharegroup.record_documents import Row
 
 GROUP_DEFAULT = "console-consumer"
 SHARE_ONLY = ("accept", "release", "reject", "reject_on_error")

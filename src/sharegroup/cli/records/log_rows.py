@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.cli.records.formats.writing import Row, as_json
 from sharegroup.internal_topics.coordinator_json import coordinator_json
+from sharegroup.record_documents import Row, as_json
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.wire.internal_topics.coordinator_records import RecordClasses
 

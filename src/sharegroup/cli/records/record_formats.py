@@ -12,12 +12,12 @@ from sharegroup.cli.common.cluster_access import kept_pairs
 from sharegroup.cli.common.options import gathered
 from sharegroup.cli.records.formats.template import FormatError, parse_template, unescape
 from sharegroup.cli.records.formats.writing import (
-    Row,
     RowWriter,
     json_writer,
     template_writer,
     with_escaped_names,
 )
+from sharegroup.record_documents import Row
 from sharegroup.wire.batches.header_names import name_bytes
 
 NULL_DEFAULT = "null"

@@ -33,7 +33,7 @@ from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.records.formats.template import RecordFormatError
-from sharegroup.cli.records.formats.writing import Row, RowWriter, json_line
+from sharegroup.cli.records.formats.writing import RowWriter
 from sharegroup.cli.records.log_rows import coordinator_document, log_row
 from sharegroup.cli.records.record_formats import log_format_options
 from sharegroup.cli.records.standard_streams import write_all
@@ -50,6 +50,7 @@ from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import OFFSET_MAX, TopicId
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
+from sharegroup.record_documents import Row, json_line
 
 PartitionKey = tuple[TopicId | None, TopicPartition]
 """A partition of one topic: of another one that gets its name, the key is another one."""

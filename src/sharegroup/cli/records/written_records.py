@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from sharegroup.cli.records.formats.template import RecordFormatError
-from sharegroup.cli.records.formats.writing import Row, RowWriter
+from sharegroup.cli.records.formats.writing import RowWriter
+from sharegroup.record_documents import Row
 
 
 class Positioned(Protocol):

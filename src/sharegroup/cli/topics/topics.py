@@ -61,7 +61,9 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--internal/--exclude-internal", help="Include Kafka's internal topics.")
+@click.option(
+    "--internal/--exclude-internal", help="Include internal topics of Kafka and sharegroup."
+)
 @cluster_options
 @listing_options
 @leaves_out(SPARE_OF_LIST)
@@ -75,10 +77,10 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
                 "topic": name,
                 "partitions": topic.partition_count,
                 "topic_id": _id_text(topic),
-                "internal": topic.is_internal,
+                "internal": topic.is_hidden,
             }
             for name, topic in sorted(described.items())
-            if isinstance(topic, TopicDescription) and (internal or not topic.is_internal)
+            if isinstance(topic, TopicDescription) and (internal or not topic.is_hidden)
         ]
         columns = ("topic", "partitions", "topic_id")
         failures = _failures(described.values())
@@ -95,7 +97,7 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
 def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
     """Show the leader, replicas and offsets of every partition.
 
-    Without a name, all topics except Kafka's internal topics are shown.
+    Without a name, all topics except internal ones are shown.
     """
 
     async def partitions(admin: AdminClient) -> Listing:

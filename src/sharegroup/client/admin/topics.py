@@ -168,11 +168,14 @@ async def create_partitions(
 async def list_topics(
     cluster: Cluster, *, internal: bool = False, timeout: float | None = None
 ) -> list[str]:
-    """Return the sorted names of all topics; internal topics only with ``internal=True``."""
+    """Return the sorted names of all topics; internal topics only with ``internal=True``.
+
+    Those of sharegroup, such as ``__sharegroup.jobs``, are internal, too.
+    """
     return sorted(
         name
         for name, topic in (await describe_topics(cluster)).items()
-        if isinstance(topic, TopicDescription) and (internal or not topic.is_internal)
+        if isinstance(topic, TopicDescription) and (internal or not topic.is_hidden)
     )
 
 

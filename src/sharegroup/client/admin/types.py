@@ -36,6 +36,10 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+OWN_TOPICS = "__sharegroup."
+"""The beginning of the names of topics with state of sharegroup: jobs, history of consoles."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """The replicas of one partition as node ids; ``leader`` is -1 while there is none."""
@@ -58,6 +62,11 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     authorized_operations: frozenset[AclOperation] | None = None
     """The operations that the user may perform; None if not requested or not answered."""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether listings leave it out: it is internal to Kafka, or holds state of sharegroup."""
+        return self.is_internal or self.name.startswith(OWN_TOPICS)
 
     @property
     def leaders(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Log lines that say who saw values and who changed what.
 
     event=console.values_seen user='ada' topic='orders' partition=0 offset=7
+    event=console.exported user='ada' topic='orders' values=yes rows=120 outcome=complete
     event=console.changed user='ada' what=redrive group='billing' topic='orders-dlq' outcome=done
 
 Names come from users and peers, so they are quoted, escaped and cut.
@@ -49,6 +50,14 @@ class ValuesSeen:
         log.info(
             "event=console.values_seen user=%s topic=%s%s", quoted(user.name), quoted(topic), rest
         )
+
+
+def log_exported(user: User, topic: str, *, values: bool, rows: int, outcome: str) -> None:
+    """Log that a user downloaded records, and whether with their values."""
+    log.info(
+        "event=console.exported user=%s topic=%s values=%s rows=%d outcome=%s",
+        quoted(user.name), quoted(topic), "yes" if values else "no", rows, outcome,
+    )  # fmt: skip
 
 
 def log_changed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharegroup.console.pages.change import Changed, Fields, Subject
-from sharegroup.console.pages.jobs import KINDS, job_of, request_of
+from sharegroup.console.pages.jobs import KINDS, check_resumed, job_of, started_request
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import Visit
 from sharegroup.console.parameters import BadQuery, is_number
@@ -23,7 +23,7 @@ async def start_purge(visit: Visit, fields: Fields) -> Changed:
 
 async def _start(visit: Visit, fields: Fields) -> Changed:
     """Start a job, and let the console run it; its kind is that of the right for the form."""
-    request = request_of(visit, fields)
+    request = started_request(visit, fields)
     counted = fields.get("counted", "")
     started = await visit.jobs.start(
         request, started_by=visit.starter, counted=int(counted) if is_number(counted) else None
@@ -49,6 +49,7 @@ async def resume(visit: Visit, fields: Fields) -> Changed:
     kind = KINDS.get(found.request.kind)
     if kind is None or not visit.rights.may_change(kind, topic=found.request.topic):
         raise BadQuery(f"job {found.id}: to resume it, you need the right to start it")
+    check_resumed(visit, found.request)
     resumed = await visit.jobs.resume(found.id)
     visit.runs_job(resumed.id)
     return Changed(address("job", id=resumed.id), {"id": resumed.id, "state": str(resumed.state)})

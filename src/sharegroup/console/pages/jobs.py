@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from sharegroup.console.access.roles import Change
+from sharegroup.console.access.roles import Change, Role
 from sharegroup.console.pages.letters import CONDITIONS, selection_of
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import Forbidden, NotThere, Page, Visit
@@ -14,8 +14,10 @@ from sharegroup.console.pages.tables import Column, table
 from sharegroup.console.parameters import BadQuery, is_number
 from sharegroup.dead_letters.redrive_copies import RedriveOptions, unconfirmed
 from sharegroup.dead_letters.selection import Selection
+from sharegroup.dead_letters.topics import group_of
 from sharegroup.errors import InvalidConfig
 from sharegroup.jobs import Job, JobNotFound, JobRequest, purge_request, redrive_request
+from sharegroup.jobs.filters import targets_of
 from sharegroup.jobs.purge_job import PURGE
 from sharegroup.jobs.redrive_job import REDRIVE
 
@@ -63,6 +65,10 @@ async def job(visit: Visit) -> Page:
 
 
 REFUSED_SHOWN_MAX = 100
+TARGETS_CHARACTERS_MAX = 32 * 1024
+"""Length of the targets in a form; a redrive to more of them is for all, if the user may."""
+NAMES_MAX = 20
+"""Topics that an error names."""
 
 
 async def job_of(visit: Visit, job_id: str) -> Job:
@@ -82,6 +88,9 @@ async def plan(visit: Visit) -> Page:
     planned = await visit.jobs.plan(request)
     kept = {name: visit.query[name] for name in FIELDS if visit.query.get(name)}
     refused = planned.result.get("refused", [])
+    targets = sorted(planned.result.get("sent", {}))
+    targets_text = ",".join(targets)
+    outside = outside_of_grants(visit, request, targets)
     claimed = [entry for entry in refused if entry["reason"] == unconfirmed(entry["target"])]
     kind = KINDS[request.kind]
     context = {
@@ -90,16 +99,20 @@ async def plan(visit: Visit) -> Page:
         "result": sorted(_result(planned.result)),
         "refused": [entry for entry in refused if entry not in claimed][:REFUSED_SHOWN_MAX],
         "claimed": claimed[:REFUSED_SHOWN_MAX],
+        "targets": targets_text if len(targets_text) <= TARGETS_CHARACTERS_MAX else "",
         "confirm": ",".join([*_confirmed(kept), *(entry["target"] for entry in claimed)]),
         "fields": sorted(kept.items()),
-        "may_start": visit.rights.may_change(kind, topic=request.topic),
-        "why_not": visit.rights.why_not(kind, topic=request.topic),
+        "may_start": visit.rights.may_change(kind, topic=request.topic) and not outside,
+        "why_not": outside_text(outside)
+        if outside
+        else visit.rights.why_not(kind, topic=request.topic),
         "back": address(
             "letters", **{k: v for k, v in kept.items() if k in ("topic", *CONDITIONS)}
         ),
     }
     data = {"kind": request.kind, "topic": request.topic, "filter": request.filter_text,
-            "count": planned.count, "result": planned.result}  # fmt: skip
+            "count": planned.count, "result": planned.result, "targets": targets,
+            "outside_of_grants": outside}  # fmt: skip
     return Page("plan.html", f"{request.kind} of {request.topic}", context, data)
 
 
@@ -122,7 +135,6 @@ def request_of(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
     if (selection.where or selection.key) and visit.rights.masks.hide_content:
         # A letter may be of any topic, and the number of matches would tell what is masked.
         raise BadQuery("values are masked in this console, so letters cannot be selected by them")
-    _check_targets(visit, fields)
     everything = fields.get("everything", "") == "yes"
     try:
         if kind == PURGE:
@@ -133,26 +145,99 @@ def request_of(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
             again=fields.get("again") == "yes",
             confirmed=frozenset(_confirmed(fields)),
         )
-        return redrive_request(topic, options, everything=everything)
+        request = redrive_request(topic, options, everything=everything)
     except InvalidConfig as error:
         raise BadQuery(
             "no condition is given, so this would be about every letter of the topic: give a "
             "condition, or tick «all letters»"
         ) from error
+    check_targets(visit, request, options.confirmed)
+    return request
 
 
-def _check_targets(visit: Visit, fields: Mapping[str, str]) -> None:
-    """Refuse topics that letters only claim to belong to, unless the user may change them, too."""
-    if fields.get("target") != "original":
-        return  # Topics of retries: their names are made of the groups' ids.
-    for target in _confirmed(fields):
-        if not visit.rights.may_change(Change.REDRIVE, topic=target):
-            raise Forbidden(visit.rights.why_not(Change.REDRIVE, topic=target))
+def started_request(visit: Visit, fields: Mapping[str, str]) -> JobRequest:
+    """Return the job that a form starts: a redrive sends to the targets of its plan only.
+
+    Letters may be written between the plan and the job, and name any topic.
+    """
+    request = request_of(visit, fields)
+    if request.kind != REDRIVE:
+        return request
+    targets = _names(fields, "targets")
+    if not targets and not _may_send_everywhere(visit):
+        raise BadQuery(
+            "targets: expected the topics to which letters are sent, as the plan has them, because "
+            "you may not send to all topics; if the plan has too many, select fewer letters"
+        )
+    check_targets(visit, request, targets)
+    options = {**request.options, "targets": targets or None}
+    return replace(request, options=options)
+
+
+def check_targets(visit: Visit, request: JobRequest, targets: Iterable[str]) -> None:
+    """Refuse a redrive with a target that is not within one grant of the user."""
+    outside = outside_of_grants(visit, request, targets)
+    if outside:
+        raise Forbidden(outside_text(outside))
+
+
+def check_resumed(visit: Visit, request: JobRequest) -> None:
+    """Refuse to resume a redrive of somebody else that sends where this user may not."""
+    if request.kind != REDRIVE:
+        return
+    targets = targets_of(request.options)
+    if targets is not None:
+        check_targets(visit, request, targets)
+    elif not _may_send_everywhere(visit):
+        raise Forbidden("this job may send to all topics, and you may not; start one of your own")
+
+
+def outside_of_grants(visit: Visit, request: JobRequest, targets: Iterable[str]) -> list[str]:
+    """Return the targets of a redrive that the user may not send letters of this topic to.
+
+    A grant has to name the target, or, for the own topic of a group, the group and the topic of
+    the letters.
+    """
+    if request.kind != REDRIVE:
+        return []
+    may_change, is_own = visit.rights.may_change, request.options.get("to") == "own"
+    return sorted(
+        target
+        for target in targets
+        if not may_change(Change.REDRIVE, topic=target)
+        and not (
+            is_own
+            and (group := group_of(target)) is not None
+            and may_change(Change.REDRIVE, group=group, topic=request.topic)
+        )
+    )
+
+
+def outside_text(outside: Sequence[str]) -> str:
+    """Return why a redrive to these topics is refused, and what to do."""
+    names = ", ".join(map(repr, outside[:NAMES_MAX]))
+    more = f" and {len(outside) - NAMES_MAX} more" if len(outside) > NAMES_MAX else ""
+    return (
+        f"letters would go to {names}{more}, for which you have no grant of an operator; select "
+        "others, for example by group, or ask for a grant in the console's file of roles"
+    )
+
+
+def _may_send_everywhere(visit: Visit) -> bool:
+    """Whether a redrive of the user needs no list of targets."""
+    rights = visit.rights
+    return rights.visible is None and any(
+        grant.has_every_name and grant.role is not Role.VIEWER for grant in rights.grants
+    )
 
 
 def _confirmed(fields: Mapping[str, str]) -> list[str]:
     """Return the topics to which letters may go that only claim to belong there."""
-    return [name for name in fields.get("confirm", "").split(",") if name]
+    return _names(fields, "confirm")
+
+
+def _names(fields: Mapping[str, str], field: str) -> list[str]:
+    return [name for name in fields.get(field, "").split(",") if name]
 
 
 def _place(text: str) -> tuple[int, int]:

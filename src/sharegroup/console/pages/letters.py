@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,19 @@ from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.tables import Column, table
 from sharegroup.console.parameters import BadQuery
-from sharegroup.console.records.contents import Contents
+from sharegroup.console.records.contents import Contents, ShownLetter
 from sharegroup.console.records.moments import moment_ms
 from sharegroup.console.records.preview import preview
 from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.letter import Death, Letter
 from sharegroup.dead_letters.letter_topics import LetterTopic
-from sharegroup.dead_letters.queue import KINDS_MAX, OTHERS, DeadLetterQueue, LetterKind
+from sharegroup.dead_letters.queue import (
+    KINDS_MAX,
+    OTHERS,
+    Chunk,
+    DeadLetterQueue,
+    LetterKind,
+)
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.selection import Selection
 
@@ -59,13 +65,10 @@ LETTERS = (
 
 async def letters(visit: Visit) -> Page:
     """Return the topics of dead letters, or the letters of one topic that meet conditions."""
-    topic = visit.query.get("topic", "")
-    if not topic:
+    if not visit.query.get("topic", ""):
         return _topics(visit)
-    topic, selection = visit.topic(), selection_of(visit.query)
-    contents = visit.contents(topic)
-    if not contents.is_shown and (selection.where or selection.key):
-        raise BadQuery("you may not see the values of this topic, so you cannot search them")
+    contents, selection = asked(visit)
+    topic = contents.topic
     looked = await _look(visit, contents, selection)
     kept = {name: visit.query[name] for name in CONDITIONS if visit.query.get(name)}
     kinds = [_kind_row(topic, kept, kind, deaths) for kind, deaths in looked.kinds.items()]
@@ -83,6 +86,15 @@ async def letters(visit: Visit) -> Page:
     plain = [{**row, "value": row["value"].text} for row in rows]
     data = {"topic": topic, "kinds": kinds, "letters": plain, "is_complete": looked.is_complete}
     return Page("letters.html", topic, context, data)
+
+
+def asked(visit: Visit) -> tuple[Contents, Selection]:
+    """Return the selection that the address describes, and what the user may see of its topic."""
+    topic, selection = visit.topic(), selection_of(visit.query)
+    contents = visit.contents(topic)
+    if not contents.is_shown and (selection.where or selection.key):
+        raise BadQuery("you may not see the values of this topic, so you cannot search them")
+    return contents, selection
 
 
 def _topics(visit: Visit) -> Page:
@@ -172,21 +184,32 @@ async def _look(visit: Visit, contents: Contents, selection: Selection) -> Looke
     """Read the letters of a topic until the time is over."""
     looked = Looked()
     end_at = time.monotonic() + LOOK_SECONDS
-    needs_records = selection.where is not None or selection.key is not None
     async with DeadLetterQueue(contents.topic, **visit.options) as queue:
         async for chunk in queue.chunks(
-            selection, complete=needs_records, unreadable=lambda _, __: None
+            selection, complete=needs_records(selection), unreadable=lambda _, __: None
         ):
-            for letter in chunk.letters:
-                shown = contents.letter(letter)
-                # A match would tell what is masked.
-                if shown.is_whole or not needs_records:
-                    is_redriven = letter.offset in chunk.redriven
-                    looked.add(letter, shown.death, is_redriven=is_redriven)
+            for letter, shown, is_redriven in shown_letters(contents, selection, chunk):
+                looked.add(letter, shown.death, is_redriven=is_redriven)
             if time.monotonic() >= end_at:
                 looked.is_complete = False
                 break
     return looked
+
+
+def needs_records(selection: Selection) -> bool:
+    """Whether letters are selected by the content of their records."""
+    return selection.where is not None or selection.key is not None
+
+
+def shown_letters(
+    contents: Contents, selection: Selection, chunk: Chunk
+) -> Iterator[tuple[Letter, ShownLetter, bool]]:
+    """Yield letters with what is shown of them, and whether each was sent back before."""
+    for letter in chunk.letters:
+        shown = contents.letter(letter)
+        # A match would tell what is masked.
+        if shown.is_whole or not needs_records(selection):
+            yield letter, shown, letter.offset in chunk.redriven
 
 
 def _kind_row(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
 from sharegroup.client.fetch.record_reading import PartitionRange, partition_ranges, read_records
@@ -15,10 +16,13 @@ from sharegroup.console.records.contents import Contents
 from sharegroup.console.records.moments import moment_ms
 from sharegroup.console.records.preview import Preview
 from sharegroup.console.records.search import (
+    PAGE,
     READ_MS,
     TEXT_BYTES_MAX,
+    Budget,
     Found,
     Search,
+    SearchResult,
     Wanted,
     parsed_positions,
     positions_text,
@@ -32,18 +36,36 @@ from sharegroup.wire.batches.records import DecodedRecord
 ORDERS = ("newest", "oldest")
 STARTS = ("at", "time", "offset")
 """The parameters that say where to start."""
+SEARCH = ("topic", "partition", "order", "key", "value", "header", "where", *STARTS)
+"""The parameters of a search."""
 HEADERS_SHOWN_MAX = 100
 GROUPS_MAX = 50
 """Share groups whose state of a record is read."""
 
 
-async def records(visit: Visit) -> Page:
-    """Return records of a topic, newest or oldest first, that meet some conditions."""
-    topic = visit.query.get("topic", "")
-    names = sorted(visit.watcher.view.topics)
-    if not topic:
-        context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
-        return Page("records.html", "Records", context, {"topics": names})
+class Asked(NamedTuple):
+    """A search that an address describes."""
+
+    contents: Contents
+    wanted: Wanted
+    ranges: list[PartitionRange]
+    order: str
+    positions: Mapping[int, int]
+    """Where to begin; none: at the ends of the topic."""
+
+    async def look(
+        self, visit: Visit, positions: Mapping[int, int], budget: Budget = PAGE
+    ) -> SearchResult:
+        """Look from these positions on, within a budget."""
+        search = Search(
+            visit.reading, self.ranges, self.wanted, self.contents.record, budget=budget
+        )
+        find = search.oldest if self.order == "oldest" else search.newest
+        return await find(positions)
+
+
+async def asked(visit: Visit) -> Asked:
+    """Return the search that the address describes; its topic is there, and may be seen."""
     topic, wanted = visit.topic(), _wanted(visit)
     contents = visit.contents(topic)
     if not (contents.is_shown or wanted.is_everything):
@@ -58,25 +80,39 @@ async def records(visit: Visit) -> Page:
             numbers = f"0 to {len(ranges) - 1}"
             raise NotThere(f"Topic {topic!r} has no partition {partition}; it has {numbers}.")
         ranges = [ranges[partition]]
-    search = Search(visit.reading, ranges, wanted, contents.record)
     positions = parsed_positions(visit.query.get("at", ""))
     has_start = not positions and (visit.query.get("offset") or visit.query.get("time"))
     order = "oldest" if has_start else visit.query.get("order", "newest")
-    if order == "oldest":
-        if not positions:
-            positions = await _start(visit, ranges)
-        result = await search.oldest(positions)
-    elif order == "newest":
-        result = await search.newest(positions)
-    else:
+    if order not in ORDERS:
         raise BadQuery(f"order: expected one of {', '.join(ORDERS)}, found {order[:40]!r}")
-    rows = [_row(contents, found) for found in result.found]
+    if order == "oldest" and not positions:
+        positions = await _start(visit, ranges)
+    return Asked(contents, wanted, ranges, order, positions)
+
+
+async def records(visit: Visit) -> Page:
+    """Return records of a topic, newest or oldest first, that meet some conditions."""
+    names = sorted(visit.watcher.view.topics)
+    if not visit.query.get("topic", ""):
+        context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
+        return Page("records.html", "Records", context, {"topics": names})
+    search = await asked(visit)
+    topic = search.contents.topic
+    result = await search.look(visit, search.positions)
+    rows = [_row(search.contents, found) for found in result.found]
     more = None
     if not result.is_complete:
         kept = {name: text for name, text in visit.query.items() if name not in STARTS}
         at = positions_text(result.positions)
-        more = address("records", **{**kept, "order": order, "at": at})
-    context = {**_form(visit), "topics": names, "rows": rows, "result": result, "more": more}
+        more = address("records", **{**kept, "order": search.order, "at": at})
+    context = {
+        **_form(visit),
+        "topics": names,
+        "rows": rows,
+        "result": result,
+        "more": more,
+        "query": {name: visit.query[name] for name in SEARCH if visit.query.get(name)},
+    }
     data = {
         "topic": topic,
         "records": [_document(row) for row in rows],
@@ -88,7 +124,7 @@ async def records(visit: Visit) -> Page:
 
 
 def _form(visit: Visit) -> dict[str, Any]:
-    names = ("topic", "partition", "order", "offset", "time", "key", "value", "header", "where")
+    names = (name for name in SEARCH if name != "at")
     return {"form": {name: visit.query.get(name, "") for name in names}, "orders": ORDERS}
 
 

@@ -75,6 +75,7 @@ class Contents:
             key=mask.key(letter.key),
             value=mask.value(letter.value),
             headers=_headers(mask, letter.headers),
+            all_headers=_headers(mask, letter.all_headers),
             death=_death(mask, letter.death),
             story=_story(mask, letter.story),
             is_whole=mask == NOTHING,
@@ -101,6 +102,7 @@ class ShownLetter:
     key: bytes | None
     value: bytes | None
     headers: list[Header]
+    all_headers: list[Header]
     death: Death
     story: Story
     is_whole: bool

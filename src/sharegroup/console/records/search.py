@@ -72,6 +72,18 @@ def _has_header(record: DecodedRecord, wanted: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """What one search may use."""
+
+    found_max: int = FOUND_MAX
+    seconds: float = SEARCH_SECONDS
+    bytes_max: int = SEARCH_BYTES_MAX
+
+
+PAGE = Budget()
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A record with its partition."""
 
@@ -105,6 +117,7 @@ class Search:
         wanted: Wanted,
         seen: Callable[[DecodedRecord], DecodedRecord],
         *,
+        budget: Budget = PAGE,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a search; ``seen`` returns what the user may see of a record.
@@ -115,15 +128,16 @@ class Search:
         self._ranges = {log_range.where.partition: log_range for log_range in ranges}
         self._wanted = wanted
         self._monotonic = monotonic
-        self._end_at = monotonic() + SEARCH_SECONDS
+        self._budget = budget
+        self._end_at = monotonic() + budget.seconds
         self.result = SearchResult()
 
     @property
     def _is_spent(self) -> bool:
         result = self.result
         return (
-            len(result.found) >= FOUND_MAX
-            or result.looked_at_bytes >= SEARCH_BYTES_MAX
+            len(result.found) >= self._budget.found_max
+            or result.looked_at_bytes >= self._budget.bytes_max
             or self._monotonic() >= self._end_at
         )
 
@@ -133,7 +147,7 @@ class Search:
             number: min(positions.get(number, whole.end), whole.end)
             for number, whole in self._ranges.items()
         }
-        share = max(1, -(-FOUND_MAX // max(1, len(ends))))
+        share = max(1, -(-self._budget.found_max // max(1, len(ends))))
         size = share if self._wanted.is_everything else WINDOW_OFFSETS
         while not self._is_spent:
             open_partitions = [p for p, end in ends.items() if end > self._ranges[p].first]
@@ -143,10 +157,15 @@ class Search:
                 whole = self._ranges[number]
                 first = max(whole.first, ends[number] - size)
                 window = whole._replace(first=first, end=ends[number])
-                records = [
-                    record for record in await self._read(window) if self._wanted.matches(record)
+                records, end = await self._read(window)
+                if end < window.end:
+                    self.result.unreadable.append(
+                        f"partition {number}, offsets {end} to {window.end - 1}: too large to look "
+                        f"at together; look oldest first, from offset {end}"
+                    )
+                self.result.found += [
+                    Found(number, record) for record in records if self._wanted.matches(record)
                 ]
-                self.result.found += [Found(number, record) for record in records]
                 ends[number] = first
                 if self._is_spent and not self._wanted.is_everything:
                     break
@@ -172,12 +191,11 @@ class Search:
             for number in open_partitions:
                 whole = self._ranges[number]
                 end = min(whole.end, at[number] + WINDOW_OFFSETS)
-                records = await self._read(whole._replace(first=at[number], end=end))
-                at[number] = end
+                records, at[number] = await self._read(whole._replace(first=at[number], end=end))
                 for record in records:
                     if self._wanted.matches(record):
                         self.result.found.append(Found(number, record))
-                        if len(self.result.found) >= FOUND_MAX:
+                        if len(self.result.found) >= self._budget.found_max:
                             at[number] = record.offset + 1
                             break
                 if self._is_spent:
@@ -186,10 +204,15 @@ class Search:
         self.result.is_complete = all(offset >= self._ranges[p].end for p, offset in at.items())
         return self.result
 
-    async def _read(self, window: PartitionRange) -> list[DecodedRecord]:
-        """Read a window; what cannot be read is noted, and passed over."""
+    async def _read(self, window: PartitionRange) -> tuple[list[DecodedRecord], int]:
+        """Return records of a window, and the offset up to which it was read.
+
+        What cannot be read is noted, and passed over.
+        """
         result = self.result
         records: list[DecodedRecord] = []
+        bytes_max = result.looked_at_bytes + self._budget.bytes_max
+        end = window.end
         try:
             async for batch in read_records(
                 self._reading, window, unreadable=self._note, timeout_ms=READ_MS
@@ -198,13 +221,14 @@ class Search:
                 result.looked_at_bytes += sum(
                     len(record.key or b"") + len(record.value or b"") for record in batch
                 )
-                if result.looked_at_bytes >= SEARCH_BYTES_MAX * 2:
+                if result.looked_at_bytes >= bytes_max and batch:
+                    end = batch[-1].offset + 1
                     break
         except KafkaError as error:
             where = f"{window.where.topic} {window.where.partition}"
             result.unreadable.append(f"{where} from {window.first}: {error}")
         result.looked_at += len(records)
-        return records
+        return records, end
 
     def _note(self, batch: PartitionRange, error: KafkaError) -> None:
         where = batch.where

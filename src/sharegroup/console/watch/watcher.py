@@ -247,7 +247,11 @@ class Watcher:
         """Return the names of the last look, which comes just before; None if that failed."""
         if {"groups", "topics"} & self.view.problems.keys():
             return None
-        counts = {name: topic.partition_count for name, topic in self.view.topics.items()}
+        counts = {
+            name: topic.partition_count
+            for name, topic in self.view.topics.items()
+            if not topic.is_internal
+        }
         return KnownNames(counts, [group.group_id for group in self.view.share_groups])
 
     async def _list_groups(self) -> None:
@@ -302,7 +306,7 @@ def _topic(topic: TopicDescription) -> TopicView:
     return TopicView(
         name=topic.name,
         partition_count=topic.partition_count,
-        is_internal=topic.is_internal,
+        is_internal=topic.is_hidden,
         leaderless=tuple(
             partition.partition for partition in topic.partitions if partition.leader < 0
         ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from sharegroup import __version__
 from sharegroup.console.web.changes import ChangeRoute
-from sharegroup.console.web.routes import Route
+from sharegroup.console.web.routes import DownloadRoute, Route
 
 PATH = "/openapi.json"
 """The path of the description, below that of the API."""
@@ -34,9 +34,18 @@ ERROR = {
     "properties": {"error": {"type": "string", "description": "What failed, and what to do."}},
 }
 TEXT = {"type": "string"}
+FILE = {
+    "description": "A file; its last line says so if it is not complete.",
+    "content": {"application/x-ndjson": {"schema": TEXT}, "text/csv": {"schema": TEXT}},
+}
 
 
-def openapi(base: str, routes: Sequence[Route], changes: Sequence[ChangeRoute]) -> dict[str, Any]:
+def openapi(
+    base: str,
+    routes: Sequence[Route],
+    downloads: Sequence[DownloadRoute],
+    changes: Sequence[ChangeRoute],
+) -> dict[str, Any]:
     """Return the description; ``base`` is the path of the API on this server."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -45,6 +54,13 @@ def openapi(base: str, routes: Sequence[Route], changes: Sequence[ChangeRoute]) 
             "summary": _sentence(route.page),
             "parameters": [*_parameters(route)],
             "responses": _responses(),
+        }
+    for download in downloads:
+        paths.setdefault(download.path, {})["get"] = {
+            "operationId": _name("get", download.path),
+            "summary": _sentence(download.export),
+            "parameters": [_parameter(name, needed=name == "topic") for name in download.takes],
+            "responses": {**_responses(), "200": FILE},
         }
     for change in changes:
         content = {"type": "object", "properties": dict.fromkeys(change.fields, TEXT)}
@@ -77,7 +93,7 @@ def openapi(base: str, routes: Sequence[Route], changes: Sequence[ChangeRoute]) 
 
 def _parameters(route: Route) -> Iterable[dict[str, Any]]:
     for name in (*route.needs, *route.takes):
-        yield {"name": name, "in": "query", "required": name in route.needs, "schema": TEXT}
+        yield _parameter(name, needed=name in route.needs)
     for table in route.tables:
         for part, text in TABLE_PARAMETERS.items():
             yield {
@@ -86,6 +102,10 @@ def _parameters(route: Route) -> Iterable[dict[str, Any]]:
                 "description": f"{text} {TABLES}",
                 "schema": TEXT,
             }
+
+
+def _parameter(name: str, *, needed: bool) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": needed, "schema": TEXT}
 
 
 def _responses() -> dict[str, Any]:

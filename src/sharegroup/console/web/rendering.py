@@ -67,6 +67,11 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(part for part in re.split(r"(?<=[.,])", text) if part)
 
 
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital; the names in it stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
 FEW_ROWS = 5
 """Up to this number of rows, a table has no field to find some of them."""
 
@@ -83,7 +88,12 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            age=age, breakable=breakable, moment=moment, number=number, printable=printable
+            age=age,
+            breakable=breakable,
+            moment=moment,
+            number=number,
+            printable=printable,
+            sentence=sentence,
         )
         self._environment.globals["few_rows"] = FEW_ROWS
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module

@@ -1,4 +1,4 @@
-"""The table of pages: path, page function, and its place in the navigation."""
+"""The tables of pages, files and changes: path, function, and a page's place in the navigation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NamedTuple
 from sharegroup.console.access.roles import Change
 from sharegroup.console.pages import (
     around,
+    deletions,
+    exports,
     groups,
     job_changes,
     jobs,
@@ -18,6 +20,7 @@ from sharegroup.console.pages import (
     rights,
     transactions,
 )
+from sharegroup.console.pages.exports import ExportFunction
 from sharegroup.console.pages.page import PageFunction
 from sharegroup.console.web.changes import ChangeRoute, group_subject, named_subject
 
@@ -36,6 +39,15 @@ class Route(NamedTuple):
     """Its other parameters, without those of its tables."""
     tables: tuple[str, ...] = ()
     """The names of its tables, which are sorted, searched and paged by parameters."""
+
+
+class DownloadRoute(NamedTuple):
+    """A file that is made of records or letters."""
+
+    path: str
+    export: ExportFunction
+    takes: tuple[str, ...]
+    """Its parameters; it needs ``topic``."""
 
 
 PLACE = ("partition", "offset")
@@ -60,6 +72,13 @@ ROUTES = (
         tables=("plan",),
     ),
     Route(
+        *("/delete", deletions.delete),
+        parent="/groups",
+        needs=("group",),
+        takes=("what", "topic"),
+        tables=("plan",),
+    ),
+    Route(
         *("/letters", letters.letters, "Dead letters"),
         takes=("topic", *letters.CONDITIONS),
         tables=("topics", "kinds", "letters"),
@@ -70,7 +89,7 @@ ROUTES = (
     Route("/plan", jobs.plan, parent="/letters", needs=PLANNED, takes=PLAN_OPTIONS),
     Route(
         *("/records", records.records, "Records"),
-        takes=("topic", "order", "key", "value", "header", "where", *PLACE, "time", "at"),
+        takes=records.SEARCH,
     ),
     Route("/record", records.record, parent="/records", needs=("topic",), takes=PLACE),
     Route("/produce", produce.form, parent="/records", needs=("topic",)),
@@ -82,10 +101,16 @@ ROUTES = (
     Route("/brokers", around.brokers, "Brokers", tables=("brokers",)),
 )
 
+DOWNLOADS = (
+    DownloadRoute("/letters/export", exports.letters, ("topic", "format", *letters.CONDITIONS)),
+    DownloadRoute("/records/export", exports.records, (*records.SEARCH, "format")),
+)
+"""Files, under the same addresses for browsers and, below that of the API, for programs."""
+
 CHANGES: tuple[ChangeRoute, ...] = (
     ChangeRoute(
         *("/jobs/start-redrive", Change.REDRIVE, named_subject, job_changes.start_redrive),
-        fields=(*jobs.FIELDS, "counted"),
+        fields=(*jobs.FIELDS, "counted", "targets"),
     ),
     ChangeRoute(
         *("/jobs/start-purge", Change.PURGE, named_subject, job_changes.start_purge),
@@ -93,6 +118,14 @@ CHANGES: tuple[ChangeRoute, ...] = (
     ),
     ChangeRoute(
         *("/groups/reset", Change.RESET, group_subject, resets.perform), fields=("group", "plan")
+    ),
+    ChangeRoute(
+        *("/groups/delete-offsets", Change.DELETE, named_subject, deletions.delete_offsets),
+        fields=("group", "topic", "plan"),
+    ),
+    ChangeRoute(
+        *("/groups/delete", Change.DELETE, group_subject, deletions.delete_group),
+        fields=("group", "plan"),
     ),
     ChangeRoute(
         *("/records/produce", Change.PRODUCE, named_subject, produce.perform),

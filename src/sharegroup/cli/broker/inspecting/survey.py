@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from sharegroup.cli.broker.inspecting.data_directory import FoundLog
 from sharegroup.cli.broker.inspecting.segment_file import Damage, FoundBatch, SegmentFile
-from sharegroup.cli.records.formats.writing import as_json
 from sharegroup.cli.records.log_rows import coordinator_document, log_row
 from sharegroup.ids import OFFSET_MAX
 from sharegroup.internal_topics.coordinator_json import INTERNAL_TOPICS
+from sharegroup.record_documents import as_json
 from sharegroup.wire.batches.batches import NO_PRODUCER_ID, BatchHeader
 from sharegroup.wire.batches.compression import CODECS
 from sharegroup.wire.batches.markers import outcome_of

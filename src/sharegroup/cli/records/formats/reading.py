@@ -27,10 +27,10 @@ from sharegroup.cli.records.formats.writing import (
     NULL_LENGTH,
     SIGNED,
     compact_json,
-    json_bytes,
     refuse_constant,
 )
 from sharegroup.client.records import Header
+from sharegroup.record_documents import json_bytes
 from sharegroup.wire.batches.header_names import header_name
 
 RECORD_BYTES_MAX = 128 * 1024 * 1024

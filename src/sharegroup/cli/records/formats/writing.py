@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -25,10 +24,9 @@ from sharegroup.cli.records.formats.template import (
     Template,
     Verb,
 )
-from sharegroup.client.records import Header
 from sharegroup.escaping import escaped
-from sharegroup.wire.batches.header_names import UndecodedName, name_bytes
-from sharegroup.wire.codec.schema import EPOCH
+from sharegroup.record_documents import Row, as_json, json_bytes, json_line, moment, rfc3339
+from sharegroup.wire.batches.header_names import name_bytes
 
 Part = Callable[[Any], bytes]
 """A function that returns one piece of a record or of a header as bytes."""
@@ -36,26 +34,6 @@ Part = Callable[[Any], bytes]
 NULL_LENGTH = -1
 SIGNED = "dlL"
 """Verbs of numbers that can be negative.  The others are unsigned; all bits set mean -1."""
-
-
-class Row(NamedTuple):
-    """One record as input of the formats; times are in milliseconds since 1970."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header] = ()
-    delivery_count: int = 0
-    deadline_ms: int = 0
-    left_ms: int = 0
-    number: int = 0
-    leader_epoch: int | None = None
-    """The epoch of the leader that wrote the record; None: unknown."""
-    has_append_time: bool = False
-    """Whether the timestamp is the broker's time of the append."""
 
 
 class _HeaderRow(NamedTuple):
@@ -90,59 +68,6 @@ def template_writer(template: Template, *, null: bytes = b"") -> RowWriter:
 def json_writer() -> RowWriter:
     """Return a function that formats each row as a line of JSON; see `as_json`."""
     return lambda row: json_line(as_json(row))
-
-
-def json_line(document: object) -> bytes:
-    """Return a document as compact JSON in UTF-8, with a newline."""
-    return json_bytes(document) + b"\n"
-
-
-def json_bytes(document: object) -> bytes:
-    """Return a document as compact JSON in UTF-8, without a newline.
-
-    If it has characters that control a terminal or reorder its text, all that are not ASCII are
-    JSON's escapes, which programs read as the same text.
-    """
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    if not text.isprintable():
-        text = json.dumps(document, separators=(",", ":")).replace("\x7f", "\\u007f")
-    return text.encode()
-
-
-def as_json(row: Row) -> dict[str, Any]:
-    """Return a row as a JSON document, for deliveries with delivery count and lock deadline.
-
-    Bytes that are UTF-8 become text. Others become base64 under another name:
-    ``value_base64`` in place of ``value``, but ``name_base64`` beside ``name``. ``sharegroup
-    produce --json`` reads the document.
-    """
-    document: dict[str, Any] = {
-        "topic": row.topic,
-        "partition": row.partition,
-        "offset": row.offset,
-        "timestamp": row.timestamp_ms,
-    }
-    _put(document, "key", row.key)
-    _put(document, "value", row.value)
-    document["headers"] = headers = []
-    for name, content in row.headers:
-        header: dict[str, Any] = {"name": name}
-        if isinstance(name, UndecodedName):
-            header["name_base64"] = base64.b64encode(name.raw).decode()
-        _put(header, "value", content)
-        headers.append(header)
-    if row.delivery_count:
-        document["delivery_count"] = row.delivery_count
-        document["deadline"] = row.deadline_ms
-    return document
-
-
-def _put(document: dict[str, Any], name: str, content: bytes | None) -> None:
-    try:
-        document[name] = None if content is None else content.decode()
-    except UnicodeDecodeError:
-        assert content is not None
-        document[f"{name}_base64"] = base64.b64encode(content).decode()
 
 
 def _part(piece: bytes | Verb, null: bytes) -> Part:
@@ -218,7 +143,7 @@ def _time(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
     try:
         if modifier == "rfc3339":
             return rfc3339(get(row)).encode()
-        return _moment(get(row)).strftime(modifier).encode()
+        return moment(get(row)).strftime(modifier).encode()
     except OverflowError as error:
         raise RecordFormatError(f"{get(row)} ms since 1970 is not a valid date") from error
 
@@ -239,15 +164,6 @@ def with_escaped_names(write: RowWriter) -> RowWriter:
 
 def _escaped_bytes(content: bytes) -> bytes:
     return escaped(content.decode(errors="backslashreplace")).encode()
-
-
-def rfc3339(milliseconds: int) -> str:
-    """Format milliseconds since 1970 as text in UTC; OverflowError outside the dates."""
-    return _moment(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _moment(milliseconds: int) -> datetime:
-    return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _headers(write: Callable[[Any], bytes], row: Row) -> bytes:
