@@ -195,7 +195,9 @@ class Watcher:
 
     async def _look_at_brokers(self) -> None:
         try:
-            cluster = await self._admin.describe_cluster(timeout=BROKER_SECONDS)
+            cluster = await self._admin.describe_cluster(
+                include_fenced=True, timeout=BROKER_SECONDS
+            )
         except KafkaError:
             lost = reachability_of(self._admin).lost
             known = self.view.brokers
