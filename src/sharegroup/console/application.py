@@ -253,7 +253,7 @@ def _download_endpoint(console: Console, download: DownloadRoute) -> Any:
     async def endpoint(request: Request) -> Response:
         if console.downloads.is_full:
             return Response("too many files are being downloaded; try again in a minute\n", 503)
-        await console.wait_first_look()
+        await console.look()
         visit = console.visit(request, download.path)
         export, status = await _answered(download.export(visit), "try again")
         if not isinstance(export, Page):
