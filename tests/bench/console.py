@@ -1,11 +1,11 @@
 """What the console costs: with 5,000 topics and 1,000 groups of 100 members, and beside a broker.
 
-    python -m tests.bench.console            # both parts, about four minutes
+    python -m tests.bench.console            # both parts, about six minutes
     python -m tests.bench.console --scale    # the first alone
     python -m tests.bench.console --beside
 
-The members of the first part are made: the admin client's answers get 100 members for each group,
-which the console keeps and shows as it would from a broker.  Topics, groups and offsets are real.
+The first part prints CPU time of both processes.  Topics, groups, members and offsets are real;
+the members have joined with one heartbeat each, which is enough for an hour.
 The second part runs pairs of share consumers' throughput, with and without ten open pages.
 """
 
@@ -13,86 +13,61 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import psutil
-import uvicorn
+from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import i32
 
-from sharegroup.client import AdminClient, NewTopic, ShareMemberDescription, TopicPartition
-from sharegroup.client.settings.client_config import ClientOptions
+from sharegroup.client import AdminClient, NewTopic, TopicPartition
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.connection import Connection
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.client.sync import AdminClient as BlockingAdmin, Producer, ShareConsumer
-from sharegroup.console.application import Console, application_of
-from sharegroup.console.settings import ConsoleSettings
 from tests.support.console_scene import console
 from tests.support.processes import ServeProcess
 
 TOPICS, GROUPS, MEMBERS = 5_000, 1_000, 100
 IDLE_SECONDS = 30.0
+SEEN = ("/", "/groups", "/group?id=billing", "/topics", "/topic?name=orders")
+"""The pages that the browsers of the second part show."""
 PAIRS = 4
 PAIR_SECONDS = 8.0
 BROWSERS = 10
+RETURN_SECONDS = 15.0
 SETTINGS = {"group.share.assignment.interval.ms": "0"}
-
-
-class CrowdedAdmin:
-    """An admin client whose groups have made members."""
-
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._admin, name)
-
-    async def describe_share_groups(self, group_ids: Any, **options: Any) -> Any:
-        described = await self._admin.describe_share_groups(group_ids, **options)
-        return {
-            group_id: replace(group, members=tuple(_members(group_id)))
-            for group_id, group in described.items()
-        }
-
-
-def _members(group_id: str) -> Iterator[ShareMemberDescription]:
-    for number in range(MEMBERS):
-        yield ShareMemberDescription(
-            member_id=f"{group_id}-member-{number:03}-abcdefghijkl",
-            client_id=f"worker-{number}",
-            host="/10.1.2.3",
-            rack_id=None,
-            member_epoch=3,
-            assignment=(TopicPartition("topic-0000", 0),),
-            subscribed_topics=("topic-0000",),
-        )
+CROWDED = {
+    "group.share.session.timeout.ms": "3600000",
+    "group.share.max.session.timeout.ms": "3600000",
+    "group.share.assignment.interval.ms": "15000",
+    "sharegroup.share.groups.bytes.max": "1000000000",
+}
+"""Members that joined once stay for the whole run, and 100,000 of them have room."""
 
 
 def scale(folder: Path) -> None:
-    """Print the time of pages, the idle load and the memory with many topics and groups."""
-    with ServeProcess(folder / "data", settings=SETTINGS, durability="os") as broker:
+    """Print the time of pages, the CPU time and the memory with many topics and groups."""
+    with ServeProcess(folder / "data", settings=CROWDED, durability="os") as broker:
         asyncio.run(_fill(broker.bootstrap_servers))
-        read, write = os.pipe()
-        if (child := os.fork()) == 0:
-            os.close(read)
-            asyncio.run(_crowded(broker.bootstrap_servers, write))
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as told:
-            url = told.readline().strip()
-            process = psutil.Process(child)
-            try:
-                _measure(url, process, broker)
-            finally:
-                process.terminate()
-                os.waitpid(child, 0)
+        own = _used(broker, IDLE_SECONDS / 2)
+        print(f"no console                               broker {own:6.1%} of a core", flush=True)
+        with console(broker.bootstrap_servers, "--history", "none", log=folder / "log") as url:
+            _measure(url, _console_process(), broker)
+
+
+def _console_process() -> psutil.Process:
+    [process] = (child for child in psutil.Process().children() if "console" in child.cmdline())
+    return process
 
 
 def _measure(url: str, process: psutil.Process, broker: ServeProcess) -> None:
@@ -101,47 +76,54 @@ def _measure(url: str, process: psutil.Process, broker: ServeProcess) -> None:
     for path in ("/", "/groups", "/topics", "/group?id=group-0007", "/letters"):
         times = [_timed(url + path) for _ in range(5)]
         print(f"GET {path:22} {statistics.median(times):6.3f} s")
-    for name, watched in (("a page is open", True), ("idle", False)):
-        if not watched:
+    for name, browsers in (("a page is open", 1), ("ten pages are open", BROWSERS), ("idle", 0)):
+        with _browsers(url, browsers, ("/", "/groups", "/topics", "/group?id=group-0007")):
             time.sleep(12)  # The last page counts as looked at for ten seconds.
-        stop = Event()
-        looking = Thread(target=_look, args=(url, stop)) if watched else None
-        if looking is not None:
-            looking.start()
-        before, broker_before = sum(process.cpu_times()[:2]), broker.cpu_seconds()
-        time.sleep(IDLE_SECONDS)
-        used = (sum(process.cpu_times()[:2]) - before) / IDLE_SECONDS
-        broker_used = (broker.cpu_seconds() - broker_before) / IDLE_SECONDS
-        stop.set()
-        if looking is not None:
-            looking.join()
-        print(f"{name:16} console {used:6.1%} of a core, broker {broker_used:6.1%}")
+            before = sum(process.cpu_times()[:2])
+            broker_used = _used(broker, IDLE_SECONDS)
+            used = (sum(process.cpu_times()[:2]) - before) / IDLE_SECONDS
+        print(f"{name:19} console {used:6.1%} of a core, broker {broker_used:6.1%}", flush=True)
+    time.sleep(RETURN_SECONDS)
+    print(f"first page after a break   {_timed(url):6.2f} s")
     print(f"memory                     {process.memory_info().rss / 2**20:6.0f} MiB")
 
 
+def _used(broker: ServeProcess, seconds: float) -> float:
+    """Return the part of a core that the broker uses within a time."""
+    before = broker.cpu_seconds()
+    time.sleep(seconds)
+    return (broker.cpu_seconds() - before) / seconds
+
+
 async def _fill(bootstrap_servers: str) -> None:
+    names = [f"topic-{number:04}" for number in range(TOPICS)]
     async with AdminClient(bootstrap_servers=bootstrap_servers) as admin:
-        names = [f"topic-{number:04}" for number in range(TOPICS)]
         for first in range(0, TOPICS, 500):
             await admin.create_topics([NewTopic(name, 1) for name in names[first : first + 500]])
         for number in range(GROUPS):
             where = {TopicPartition(names[number], 0): 0}
             await admin.alter_share_group_offsets(f"group-{number:04}", where)
+    cluster = Cluster(config_from(ReadingConfig, {"bootstrap_servers": bootstrap_servers}))
+    try:
+        connection = await cluster.any_connection()
+        for number in range(GROUPS):
+            await asyncio.gather(
+                *(_join(connection, f"group-{number:04}", names[number]) for _ in range(MEMBERS))
+            )
+    finally:
+        cluster.close()
 
 
-async def _crowded(bootstrap_servers: str, told: int) -> None:
-    made = Console(
-        ConsoleSettings(client_options=ClientOptions(bootstrap_servers=bootstrap_servers))
+async def _join(connection: Connection, group_id: str, topic: str) -> None:
+    request = ShareGroupHeartbeatRequest(
+        group_id=GroupId(group_id),
+        member_id=str(uuid4()),
+        member_epoch=i32(0),
+        rack_id=None,
+        subscribed_topic_names=(TopicName(topic),),
     )
-    config = uvicorn.Config(application_of(made), port=0, log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve())
-    while not server.started or made._watcher is None:
-        await asyncio.sleep(0.001)
-    made._watcher._admin = CrowdedAdmin(made._watcher._admin)  # type: ignore[assignment]
-    port = server.servers[0].sockets[0].getsockname()[1]
-    os.write(told, f"http://127.0.0.1:{port}\n".encode())
-    await serving
+    answer = await connection.request(request)
+    assert answer.error_code == 0, answer
 
 
 def _timed(url: str) -> float:
@@ -171,7 +153,7 @@ def beside(folder: Path) -> None:
                 rates = {}
                 order = (False, True) if pair % 2 else (True, False)
                 for is_watched in order:
-                    with _browsers(url if is_watched else None):
+                    with _browsers(url, BROWSERS if is_watched else 0, SEEN):
                         rates[is_watched] = _throughput(address)
                 ratios.append(rates[True] / rates[False])
                 print(
@@ -181,12 +163,11 @@ def beside(folder: Path) -> None:
 
 
 @contextmanager
-def _browsers(url: str | None) -> Iterator[None]:
+def _browsers(url: str, count: int, pages: Sequence[str]) -> Iterator[None]:
     stop = Event()
-    pages = ("/", "/groups", "/group?id=billing", "/topics", "/topic?name=orders")
     threads = [
         Thread(target=_look, args=(url + pages[number % len(pages)], stop))
-        for number in range(BROWSERS if url else 0)
+        for number in range(count)
     ]
     for thread in threads:
         thread.start()

@@ -248,6 +248,10 @@ JSON_KEYS = {
     "worker quiet": "app pid phase",
     "worker resume": "app pid phase",
     "worker stop": "app pid phase",
+    "top": (
+        "at brokers letters_of_the_last_hour attention (an array of severity subject problem "
+        "action metric) rows (an array of group state members lag oldest_age_ms rate topics error)"
+    ),
     "worker status": "app pid phase since groups running waiting held health metrics",
 }
 """What a program may rely on; a test holds the verbs to it."""

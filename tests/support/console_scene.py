@@ -14,11 +14,11 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from sharegroup.client import (
     AlterConfig,
@@ -134,14 +134,16 @@ def console(bootstrap_servers: str, *options: str, log: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def wait_until_seen(url: str, *groups: str) -> None:
+def wait_until_seen(url: str, *groups: str, headers: Mapping[str, str] | None = None) -> None:
     """Wait until the console has described these groups."""
     end = time.monotonic() + HANGING_SECONDS
     while time.monotonic() < end:
         rows = [
             row
             for page in ("groups", "consumer-groups")
-            for row in json.load(urlopen(f"{url}/api/v1/{page}"))["groups"]
+            for row in json.load(
+                urlopen(Request(f"{url}/api/v1/{page}", headers=dict(headers or {})))
+            )["groups"]
         ]
         if set(groups) <= {row["group"] for row in rows if row["members"] is not None}:
             return

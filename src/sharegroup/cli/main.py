@@ -37,6 +37,7 @@ VERBS = {
     "quotas": "List, set and remove limits of users, client ids and addresses.",
     "dlq": "List, show, export, redrive and purge dead letters.",
     "console": "Serve a page that shows share groups, their records and dead letters.",
+    "top": "Show live what needs attention, and the share groups.",
     "jobs": "List, show, abort and resume jobs: redrives and purges.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
@@ -49,7 +50,7 @@ ROOMS = {
     "broker": ("data", "logs", "serve"),
     "cluster": ("cluster", "ping"),
     "common": ("completion",),
-    "console": ("console",),
+    "console": ("console", "top"),
     "dead_letters": ("dlq", "jobs"),
     "groups": ("groups",),
     "measuring": ("perf",),
@@ -69,7 +70,6 @@ OTHER_WORDS = {
     ),
     "brokers": "; did you mean 'cluster brokers'?",
     "send": "; did you mean 'produce'?",
-    "top": "; use --watch SECONDS with a listing: sharegroup groups list --watch 1",
 }
 """What to say about words of other tools."""
 OTHER_OPTIONS = {

@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 STATIC = str(Path(__file__).parent / "static")
 API = "/api/v1"
 LOOK_FIRST = "look whether it was done before you try again"
-FIRST_LOOK_SECONDS = 0.8
-"""How long the first pages wait for the first look at the cluster."""
+FRESH_SECONDS = 0.6
+"""How long the first pages, also those after a time without browsers, wait for a fresh view."""
 PAGE_SECONDS = 15.0
 """Time for all requests of a page to the cluster."""
 
@@ -116,11 +116,11 @@ class Console:
         """Whether it is connected, or tries to be."""
         return self._clients is not None
 
-    async def wait_first_look(self) -> None:
-        """Return after the watcher's first look, or after a moment; somebody looks from now on."""
+    async def look(self) -> None:
+        """Note that somebody looks, and return when the view is fresh, or after a moment."""
         assert self._watcher is not None, "the console runs"
         self._watcher.looks_at()
-        await self._watcher.wait_first_look(FIRST_LOOK_SECONDS)
+        await self._watcher.wait_until_fresh(FRESH_SECONDS)
 
     def visit(self, request: Request, path: str) -> Visit:
         """Return what a page function is given for a request."""
@@ -270,7 +270,7 @@ def _download_endpoint(console: Console, download: DownloadRoute) -> Any:
     async def endpoint(request: Request) -> Response:
         if console.downloads.is_full:
             return Response("too many files are being downloaded; try again in a minute\n", 503)
-        await console.wait_first_look()
+        await console.look()
         visit = console.visit(request, download.path)
         export, status = await _answered(download.export(visit), "try again")
         if not isinstance(export, Page):
@@ -344,7 +344,7 @@ def _address(request: Request, route: Route) -> Hashable:
 
 async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
     """Return the page and its status; a failure is a page, too."""
-    await console.wait_first_look()
+    await console.look()
     return await _answered(route.page(console.visit(request, route.path)), "try again")
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from sharegroup.client.admin.admin_client import AdminClient
@@ -30,6 +31,9 @@ SUFFIX = ".dead"
 """The end of the default name of a worker's dead-letter topic: ``<group>.dead``."""
 ENABLED = "errors.deadletterqueue.group.enable"
 NAME = "errors.deadletterqueue.topic.name"
+
+READ_AGAIN_MAX = 500
+"""Known topics, and groups, whose settings are read again in one read."""
 
 Offsets = Mapping[TopicPartition, ListedOffset | KafkaError]
 
@@ -65,16 +69,60 @@ class KnownNames(NamedTuple):
     share_groups: Collection[str]
 
 
+class LetterSettings:
+    """The settings that name dead-letter topics, for callers that ask again and again.
+
+    Each time they are read of all new topics and groups, and of `READ_AGAIN_MAX` others of each,
+    those first that were read longest ago.
+    """
+
+    __slots__ = ("_enabled", "_named")
+
+    def __init__(self) -> None:
+        self._enabled: dict[str, str | None] = {}
+        """The value of `ENABLED` by topic; those that were read last are at the end."""
+        self._named: dict[str, str | None] = {}
+        """The value of `NAME` by share group, in the same order."""
+
+    async def read(self, admin: AdminClient, names: KnownNames) -> None:
+        """Read the settings of new topics and groups, and of some others."""
+        self._enabled = await _read_again(
+            admin, ResourceType.TOPIC, ENABLED, self._enabled, names.partition_counts
+        )
+        self._named = await _read_again(
+            admin, ResourceType.GROUP, NAME, self._named, names.share_groups
+        )
+
+    def enabled_topics(self) -> set[str]:
+        """Return the topics to which brokers may write letters."""
+        return {topic for topic, value in self._enabled.items() if value == "true"}
+
+    def groups_by_topic(self) -> dict[str, list[str]]:
+        """Return the share groups for whose dead letters each topic is set."""
+        topics: dict[str, list[str]] = {}
+        for group, topic in self._named.items():
+            if topic:
+                topics.setdefault(topic, []).append(group)
+        return topics
+
+
 async def letter_topics(
-    admin: AdminClient, *, since_ms: int | None = None, known: KnownNames | None = None
+    admin: AdminClient,
+    *,
+    since_ms: int | None = None,
+    known: KnownNames | None = None,
+    settings: LetterSettings | None = None,
 ) -> LetterTopics:
     """Return the dead-letter topics that the user may see; count letters since a moment, too.
 
-    Without ``known`` all topics and share groups are listed first.
+    Without ``known`` all topics and share groups are listed first, and without ``settings`` those
+    of all of them are read.
     """
-    counts, share_groups = known or await _known_names(admin)
-    groups = await _groups_by_topic(admin, share_groups)
-    enabled = await _enabled(admin, counts)
+    names = known or await _known_names(admin)
+    counts = names.partition_counts
+    settings = settings or LetterSettings()
+    await settings.read(admin, names)
+    groups, enabled = settings.groups_by_topic(), settings.enabled_topics()
     places = {
         name: [TopicPartition(name, number) for number in range(counts[name])]
         for name in sorted(counts)
@@ -135,31 +183,41 @@ def _newest(partitions: Collection[TopicPartition], last: Offsets) -> int | None
     return newest if newest >= 0 else None
 
 
-async def _groups_by_topic(admin: AdminClient, ids: Collection[str]) -> dict[str, list[str]]:
-    """Return the share groups for whose dead letters each topic is set."""
-    topics: dict[str, list[str]] = {}
-    named = await _values(admin, ResourceType.GROUP, ids, NAME)
-    for group, topic in named.items():
-        if topic:
-            topics.setdefault(topic, []).append(group)
-    return topics
+async def _read_again(
+    admin: AdminClient,
+    kind: ResourceType,
+    config: str,
+    known: Mapping[str, str | None],
+    names: Collection[str],
+) -> dict[str, str | None]:
+    """Return the values of a config by name, those that were just read at the end.
 
-
-async def _enabled(admin: AdminClient, topics: Collection[str]) -> set[str]:
-    values = await _values(admin, ResourceType.TOPIC, topics, ENABLED)
-    return {topic for topic, value in values.items() if value == "true"}
+    A value that cannot be read for the moment is the older one; a new name is then asked again.
+    """
+    present = set(names)
+    kept = {name: value for name, value in known.items() if name in present}
+    asked = [*(name for name in names if name not in kept), *islice(kept, READ_AGAIN_MAX)]
+    for name, value in (await _values(admin, kind, asked, config)).items():
+        if isinstance(value, KafkaError) and value.retriable:
+            continue
+        kept.pop(name, None)
+        kept[name] = None if isinstance(value, KafkaError) else value
+    return kept
 
 
 async def _values(
-    admin: AdminClient, kind: ResourceType, resources: Collection[str], config: str
-) -> dict[str, str | None]:
-    """Return the value of one config of these resources; none of those the user may not see."""
-    if not resources:
+    admin: AdminClient, kind: ResourceType, names: Collection[str], config: str
+) -> dict[str, str | KafkaError | None]:
+    """Return the value of one config, or the error, of each of these resources by name."""
+    if not names:
         return {}
-    asked = [ConfigResource(kind, name) for name in resources]
+    asked = [ConfigResource(kind, name) for name in names]
     results = await admin.describe_configs(asked, names=[config])
     return {
-        resource.name: entries[config].value
+        resource.name: entries
+        if isinstance(entries, KafkaError)
+        else None
+        if config not in entries
+        else entries[config].value
         for resource, entries in results.items()
-        if not isinstance(entries, KafkaError) and config in entries
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from typing import IO, Any
 import pytest
 
 from sharegroup.cli.main import main
+from tests.support.limits import HANGING_SECONDS
 
 PATIENT = "--timeout-ms 20000"
 """For `consume` with ``--max-messages``: a slow machine may take its time to deliver them."""
@@ -61,6 +63,20 @@ def reading(given: IO[str], *words: str) -> Piped:
 def at(bootstrap: str, words: str) -> Sequence[str]:
     """The words of a command, and where the cluster is."""
     return (*words.split(), "--bootstrap", bootstrap)
+
+
+async def watched(*words: str, lines: int) -> list[dict[str, Any]]:
+    """The first lines of JSON of a verb that ends only with a signal, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sharegroup", *words, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(HANGING_SECONDS):
+            return [json.loads(await process.stdout.readline()) for _ in range(lines)]
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def _content(file: Any) -> bytes:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from sharegroup.cli.main import main
 from sharegroup.client import AcknowledgeType, AdminClient, NewTopic, ShareConsumer
 from sharegroup.testing import TestBroker, run_broker
 from tests.integration.cli.conftest import RECORDS, Printed, Run, produce, set_up
+from tests.integration.cli.piping import watched
 from tests.integration.cli.terminal import terminal
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.limits import HANGING_SECONDS
@@ -192,19 +191,6 @@ def test_watch_without_a_terminal_prints_a_line_of_json_each_time(
 ) -> None:
     """In a process of its own, because it ends only with a signal."""
     broker, _ = observed
-    lines = asyncio.run(watched(broker.bootstrap_servers, lines=2))
+    words = ("groups", "inspect", "billing", "--bootstrap", broker.bootstrap_servers)
+    lines = asyncio.run(watched(*words, "--watch", "0.1", lines=2))
     assert [line["rows"][0]["topic"] for line in lines] == ["billing", "billing"]
-
-
-async def watched(bootstrap: str, *, lines: int) -> list[dict[str, list[dict[str, object]]]]:
-    words = ("groups", "inspect", "billing", "--bootstrap", bootstrap, "--watch", "0.1")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sharegroup", *words, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(HANGING_SECONDS):
-            return [json.loads(await process.stdout.readline()) for _ in range(lines)]
-    finally:
-        process.kill()
-        await process.wait()

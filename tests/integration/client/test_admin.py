@@ -89,6 +89,19 @@ def test_configs_can_be_asked_for_by_name() -> None:
     play(scenario)
 
 
+def test_configs_of_more_resources_than_a_broker_takes_in_a_request_are_described() -> None:
+    topics = [ConfigResource(ResourceType.TOPIC, f"topic-{number:03}") for number in range(201)]
+
+    async def scenario(admin: AdminClient) -> None:
+        await admin.create_topics([NewTopic(topic.name) for topic in topics])
+        described = await admin.describe_configs(topics, names=["cleanup.policy"])
+        assert list(described) == topics
+        assert {*map(repr, described.values())} == {repr(described[topics[0]])}
+        assert described[topics[-1]]["cleanup.policy"].value == "delete"  # type: ignore[index]
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     "verb",
     [

@@ -151,7 +151,7 @@ def test_pause_stops_the_values_until_it_ends(watched: Watched, scene: Scene) ->
     )
 
 
-def test_hidden_tab_closes_its_stream_and_opens_it_again(watched: Watched, scene: Scene) -> None:
+def test_stream_is_closed_by_a_hidden_tab_and_opened_again(watched: Watched, scene: Scene) -> None:
     page = watched.page
     page.add_init_script(
         """window.streams = [];
@@ -170,6 +170,9 @@ def test_hidden_tab_closes_its_stream_and_opens_it_again(watched: Watched, scene
     assert page.evaluate("streams.map(stream => stream.readyState)") == [2]
     page.evaluate("hide(false)")
     page.wait_for_function("() => streams.length === 2 && streams[1].readyState === 1")
+    page.evaluate("streams[1].dispatchEvent(new MessageEvent('end', {data: 'null'}))")
+    page.wait_for_function("() => streams.length === 3 && streams[2].readyState === 1")
+    assert page.evaluate("streams[1].readyState") == 2
 
 
 def test_subject_that_is_gone_is_told(watched: Watched, scene: Scene) -> None:

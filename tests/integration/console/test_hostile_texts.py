@@ -1,4 +1,4 @@
-"""Hostile texts as ids of groups, clients and members, and in records: nothing is executed.
+"""Hostile texts as ids of groups and clients, in records, letters and jobs: nothing is executed.
 
 A browser shows each page that has them.  A dialog, an error of a script, or a report of the content
 security policy fails the test: the policy is the second wall, and nothing may reach it.
@@ -7,15 +7,24 @@ security policy fails the test: the policy is the second wall, and nothing may r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 from urllib.request import urlopen
 
 import pytest
 
-from sharegroup.client import NewTopic, TopicPartition
+from sharegroup.client import (
+    NewTopic,
+    TopicPartition,
+)
 from sharegroup.client.sync import AdminClient, Producer, ShareConsumer
+from sharegroup.dead_letters.letter import DEAD
+from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import story_headers
+from sharegroup.jobs import Job, JobRequest, JobState
+from sharegroup.jobs.job_log import JOBS_TOPIC
+from sharegroup.jobs.job_records import encoded_job, job_key
 from sharegroup.testing import run_broker
 from tests.support.browser import ALL, Watched
 from tests.support.console_scene import console, wait_until_seen
@@ -24,6 +33,9 @@ from tests.support.hostile_texts import hostile_texts
 TEXTS = list(hostile_texts())
 SOME = TEXTS if ALL else TEXTS[::45]
 MEMBERS = 12
+IN_LETTER = 9
+IN_JOB = 8
+"""The number of texts that one letter and one job have."""
 ROWS_PER_PAGE = 50
 
 
@@ -33,7 +45,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with run_broker() as broker:
         address = broker.bootstrap_servers
         with AdminClient(bootstrap_servers=address) as admin:
-            admin.create_topics([NewTopic("orders", 1)])
+            admin.create_topics([NewTopic(name, 1) for name in ("orders", "dead", JOBS_TOPIC)])
             for text in SOME:
                 admin.alter_share_group_offsets(text, {TopicPartition("orders", 0): 0})
         with Producer(bootstrap_servers=address) as producer:
@@ -42,6 +54,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 producer.send(
                     "orders", content, key=content, headers=[(text, content), ("x", b"\xff\xfe")]
                 )
+            producer.flush()
+            for place, texts in enumerate(batched(SOME, IN_LETTER)):
+                producer.send("dead", b"{}", headers=letter_headers(place, texts))
+            for number, texts in enumerate(batched(SOME, IN_JOB)):
+                job = hostile_job(number, texts)
+                producer.send(JOBS_TOPIC, encoded_job(job), key=job_key(job.id))
             producer.flush()
         members = [
             ShareConsumer("orders", group_id="group", client_id=text, bootstrap_servers=address)
@@ -56,6 +74,47 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             for member in members:
                 member.close()
+
+
+def batched(texts: Sequence[str], count: int) -> Iterator[list[str]]:
+    """Yield all texts, each time this number of them; the last ones again with the first."""
+    for first in range(0, len(texts), count):
+        yield [*texts[first : first + count], *texts][:count]
+
+
+def letter_headers(place: int, texts: Sequence[str]) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a worker's letter, whose texts are all hostile."""
+    name, message, traceback, handler, group, member, number, error, topic = texts
+    attempt = Attempt(1, 1_700_000_000_000, error, message, member)
+    origin = RecordOrigin(topic[:60], 0, place, 1_700_000_000_000)
+    told = {
+        "id": number, "reason": "exhausted", "error.class": name, "error.message": message,
+        "error.traceback": traceback, "handler": handler, "group": group, "member": member,
+    }  # fmt: skip
+    return [
+        *story_headers(Story(failures=1, attempts=(attempt,)), origin),
+        *((DEAD + key, text.encode("utf-8", "surrogatepass")) for key, text in told.items()),
+    ]
+
+
+def hostile_job(number: int, texts: Sequence[str]) -> Job:
+    """Return a job as anybody with access to the topic of jobs can write it."""
+    group, handler, topic, user, runner, error, target, reason = texts
+    return Job(
+        id=f"job{number}",
+        request=JobRequest(
+            kind="redrive", topic=topic, filter={"group": group, "handler": handler}
+        ),
+        started_by=user,
+        created_ms=1_700_000_000_000,
+        state=JobState.FAILED,
+        runner=runner,
+        error=error,
+        result={
+            "sent": {target: 3},
+            "refused": [{"target": target, "reason": reason, "letters": 2}],
+        },
+    )
 
 
 def show(watched: Watched, address: str) -> Any:
@@ -93,6 +152,25 @@ def test_records_execute_nothing(watched: Watched, url: str) -> None:
     for offset in range(0, len(SOME), 5):
         page = watched.open(f"{url}/record?topic=orders&partition=0&offset={offset}")
         assert page.locator("h1").count() == 1
+
+
+def test_letters_execute_nothing(watched: Watched, url: str) -> None:
+    for number in range(1, -(-len(SOME) // IN_LETTER // ROWS_PER_PAGE) + 1):
+        page = show(watched, f"{url}/letters?topic=dead&kinds-page={number}&letters-page={number}")
+        assert page.locator("tbody tr").count() > 1
+    for offset in range(-(-len(SOME) // IN_LETTER)):
+        page = watched.open(f"{url}/letter?topic=dead&partition=0&offset={offset}")
+        assert page.locator(".attempts li").count() == 1
+
+
+def test_jobs_execute_nothing(watched: Watched, url: str) -> None:
+    count = -(-len(SOME) // IN_JOB)
+    for number in range(1, -(-count // ROWS_PER_PAGE) + 1):
+        page = show(watched, f"{url}/jobs?jobs-page={number}")
+        assert page.locator("tbody tr").count() > 0
+    for number in range(count):
+        page = watched.open(f"{url}/job?id=job{number}")
+        assert page.locator("tbody tr").count() == 1
 
 
 def test_parameters_execute_nothing(watched: Watched, url: str) -> None:

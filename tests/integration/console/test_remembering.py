@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from sharegroup.client import (
     AclOperation,
     AclResourceType,
     AdminClient,
-    ConsumerGroupDescription,
     Producer,
 )
 from sharegroup.client.net.cluster import Cluster
@@ -26,25 +23,21 @@ from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.console.application import Console
 from sharegroup.console.remember.blocks import GroupPoints, packed
 from sharegroup.console.remember.history_file import HistoryFile
-from sharegroup.console.remember.shared_history import GROUP, SESSION_MS
-from sharegroup.console.remember.topics import TOPICS, BlockReader, create_topics
-from sharegroup.console.settings import ConsoleSettings
+from sharegroup.console.remember.shared_history import GROUP
+from sharegroup.console.remember.topics import create_topics
 from sharegroup.console.watch.attention import attention
 from sharegroup.console.watch.cluster_view import ClusterView
-from sharegroup.console.watch.history import Columns, Point, Tier
-from sharegroup.testing import AsyncTestBroker, Security, broker
+from sharegroup.console.watch.history import Columns, Tier
+from sharegroup.testing import Security, broker
 from tests.integration.console.access_scene import allowed, make_groups
-from tests.support.limits import HANGING_SECONDS
-
-SECONDS = TOPICS[Tier.SECONDS]
-
-
-@asynccontextmanager
-async def remembering(there: AsyncTestBroker, user: str | None = None) -> AsyncIterator[Console]:
-    """A console with --remember, without its pages."""
-    console = Console(ConsoleSettings(client_options=there.client_options(user), remember=True))
-    async with console.running():
-        yield console
+from tests.integration.console.remembering_scene import (
+    SECONDS,
+    blocks_in,
+    remembering,
+    seconds_of,
+    take_over,
+    until,
+)
 
 
 def view_of(console: Console) -> ClusterView:
@@ -53,58 +46,20 @@ def view_of(console: Console) -> ClusterView:
     return console._watcher.view
 
 
-def seconds_of(console: Console) -> list[Point]:
-    return list(console.history.of("billing").seconds.since(0))
-
-
-async def until(holds: Callable[[], Awaitable[bool] | bool]) -> None:
-    async with asyncio.timeout(HANGING_SECONDS):
-        while True:
-            answer = holds()
-            if answer if isinstance(answer, bool) else await answer:
-                return
-            await asyncio.sleep(0.05)
-
-
-async def owners(admin: AdminClient) -> list[str]:
-    """The members of the consoles' group that have the partition."""
-    group = (await admin.describe_groups([GROUP]))[GROUP]
-    if not isinstance(group, ConsumerGroupDescription):
-        return []
-    return [member.member_id for member in group.members if SECONDS.where in member.assignment]
-
-
-async def blocks_in(there: AsyncTestBroker) -> tuple[list[Point], int]:
-    """The points of billing in the topic of the seconds, and how many blocks are passed over."""
-    cluster = Cluster(config_from(ReadingConfig, {**there.client_options()}))
-    try:
-        reader = BlockReader(cluster, Tier.SECONDS)
-        points = [
-            point
-            async for block in reader.blocks(0)
-            for group in block.groups
-            if group.group_id == "billing"
-            for point in map(Point, *group.points)
-        ]
-        return points, reader.passed_over
-    finally:
-        cluster.close()
-
-
 def test_restart_shows_the_points_of_the_console_before() -> None:
     """Neither its topics nor its group need attention."""
 
     async def run() -> None:
         async with broker() as there:
             await make_groups(there)
-            async with remembering(there) as console:
+            async with remembering(there.client_options()) as console:
 
                 async def has_written() -> bool:
-                    return bool((await blocks_in(there))[0])
+                    return bool((await blocks_in(there.client_options()))[0])
 
                 await until(has_written)
                 before = seconds_of(console)
-            async with remembering(there) as console:
+            async with remembering(there.client_options()) as console:
                 await until(lambda: seconds_of(console)[: len(before)] == before)
                 await until(lambda: f"{SECONDS.name}" in view_of(console).topics)
                 await until(lambda: GROUP in view_of(console).groups)
@@ -117,47 +72,14 @@ def test_restart_shows_the_points_of_the_console_before() -> None:
 
 
 def test_second_console_takes_over_from_one_that_was_killed(tmp_path: Path) -> None:
-    """What both have seen is there after a restart, without a gap longer than a look."""
+    """What both have seen is there after a restart."""
 
     async def run() -> None:
-        async with broker() as there, AdminClient(**there.client_options()) as admin:
+        async with broker() as there:
             await make_groups(there)
-            words = ["--bootstrap-server", there.bootstrap_servers, "--port", "0", "--remember"]
-            with (tmp_path / "log").open("w") as log:
-                first = subprocess.Popen(
-                    [sys.executable, "-m", "sharegroup", "console", *words],
-                    stdout=subprocess.DEVNULL,
-                    stderr=log,
-                )
-            try:
-
-                async def has_written() -> bool:
-                    return bool(await owners(admin)) and bool((await blocks_in(there))[0])
-
-                await until(has_written)
-                killed = (await owners(admin))[0]
-                async with remembering(there) as second:
-                    await until(lambda: len(seconds_of(second)) >= 2)
-                    first.kill()
-                    first.wait()
-                    killed_at = time.monotonic()
-                    old, _ = await blocks_in(there)
-                    assert seconds_of(second)[: len(old)] == old
-
-                    async def has_taken_over() -> bool:
-                        return killed not in await owners(admin) and bool(await owners(admin))
-
-                    await until(has_taken_over)
-                    assert time.monotonic() - killed_at < 3 * SESSION_MS / 1000
-                    seen = len(seconds_of(second))
-                    await until(lambda: len(seconds_of(second)) > seen)
-            finally:
-                first.kill()
-                first.wait()
-            points, passed_over = await blocks_in(there)
-            assert (points[: len(old)], passed_over) == (old, 0)
-            assert len(points) > len(old)
-            assert [point.at_ms for point in points] == sorted({point.at_ms for point in points})
+            points = await take_over(there.bootstrap_servers, "billing", tmp_path / "log")
+            async with remembering(there.client_options()) as third:
+                await until(lambda: seconds_of(third)[: len(points)] == points)
 
     asyncio.run(run())
 
@@ -181,7 +103,7 @@ def test_without_rights_it_says_what_it_lacks_and_goes_on() -> None:
             AdminClient(**there.client_options("root")) as admin,
         ):
             await make_groups(there, "root")
-            async with remembering(there, "console") as console:
+            async with remembering(there.client_options("console")) as console:
                 await until(lambda: "history" in view_of(console).problems)
                 text = view_of(console).problems["history"]
                 assert "it needs CREATE, DESCRIBE, READ and WRITE" in text
@@ -226,10 +148,10 @@ def test_blocks_of_others_are_passed_over_and_counted(caplog: pytest.LogCaptureF
             async with Producer(**there.client_options()) as producer:
                 for value in values:
                     await producer.send_and_wait(SECONDS.name, value, partition=0)
-            points, passed_over = await blocks_in(there)
+            points, passed_over = await blocks_in(there.client_options())
             assert (len(points), passed_over) == (4, 9)
             await make_groups(there)
-            async with remembering(there) as console:
+            async with remembering(there.client_options()) as console:
                 await until(lambda: [point.lag for point in seconds_of(console)][:2] == [5, 5])
                 await until(lambda: len(seconds_of(console)) > 2)
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sharegroup.client import AdminClient, ShareConsumer, TopicPartition
+import pytest
+
+from sharegroup.client import AdminClient, Consumer, ShareConsumer, TopicPartition
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.console.watch.cluster_view import GroupView
 from sharegroup.console.watch.history import History
-from sharegroup.console.watch.watcher import DEFECT, LOOKED_MAX, Watcher
+from sharegroup.console.watch.watcher import DEFECT, Watcher
+from sharegroup.errors import RequestTimedOut
 from sharegroup.testing import AsyncTestBroker, broker
 from tests.support.chosen_broker import SHORT_TIMES
 
@@ -32,24 +36,30 @@ class Clock:
 
 
 class CountingAdmin:
-    """An admin client that notes the groups that are described."""
+    """An admin client that counts its calls, and fails when a test wants it."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
-        self.described: list[str] = []
+        self.calls: Counter[str] = Counter()
         self.broken: Exception | None = None
-        """What the next calls raise."""
+        """What all next calls raise."""
+        self.failing: dict[str, Exception] = {}
+        """What the next calls of these methods raise."""
 
     def __getattr__(self, name: str) -> Any:
         if self.broken is not None:
             raise self.broken
-        if name == "describe_share_groups":
-            return self._describe_share_groups
-        return getattr(self._admin, name)
+        method = getattr(self._admin, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
 
-    async def _describe_share_groups(self, group_ids: list[str], **options: Any) -> Any:
-        self.described += group_ids
-        return await self._admin.describe_share_groups(group_ids, **options)
+        async def counted(*args: Any, **options: Any) -> Any:
+            self.calls[name] += 1
+            if name in self.failing:
+                raise self.failing[name]
+            return await method(*args, **options)
+
+        return counted
 
 
 class Watched:
@@ -139,6 +149,30 @@ def test_group_is_seen_with_lag_and_age() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_consumer_groups_of_both_protocols_are_seen(protocol: str) -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", "a", "b", "c")
+            async with Consumer(
+                "orders",
+                group_id="warehouse",
+                bootstrap_servers=seen.broker.bootstrap_servers,
+                group_protocol=protocol,
+                auto_offset_reset="earliest",
+            ) as consumer:
+                while not await consumer.poll(timeout=1):
+                    pass
+                await consumer.commit({TopicPartition("orders", 0): 1})
+                await seen.look()
+                group = seen.group("warehouse")
+                assert (group.type, group.error, len(group.members)) == (protocol, None, 1)
+                assert (group.lag, group.topics) == (2, ("orders",))
+
+    run(body)
+
+
 def test_age_is_read_only_when_a_start_offset_moved() -> None:
     async def body() -> None:
         async with watched() as seen:
@@ -187,48 +221,51 @@ def test_settled_records_are_a_rate() -> None:
     run(body)
 
 
-def test_every_group_is_described_once_a_minute_and_those_that_are_looked_at_each_second() -> None:
-    """120 groups, one of which a page shows: 60 looks of a second each describe it 60 times, and
-    each other group once or twice."""
-
+def test_idle_watcher_reads_for_the_history_alone_and_all_of_it_for_the_first_page() -> None:
     async def body() -> None:
         async with watched() as seen:
-            names = [f"group-{number:03}" for number in range(120)]
-            async with AdminClient(bootstrap_servers=seen.broker.bootstrap_servers) as admin:
-                await seen.broker.create_topic("orders")
-                where = {TopicPartition("orders", 0): 0}
-                for name in names:
-                    await admin.alter_share_group_offsets(name, where)
-            while any(group.seen_at is None for group in seen.watcher.view.groups.values()) or (
-                len(seen.watcher.view.groups) < len(names)
-            ):
-                await seen.look(after=1)
-            seen.admin.described.clear()
-            for _ in range(60):
-                seen.watcher.looks_at(["group-007"])
-                await seen.look(after=1)
-            counts = Counter(seen.admin.described)
-            assert counts.pop("group-007") == 60
-            assert counts.keys() == set(names) - {"group-007"}
-            assert max(counts.values()) <= 2
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", "a", "b")
+            await settle(seen.broker, "billing", 1)
+            await seen.look()
+            seen.admin.calls.clear()
+            for _ in range(12):
+                await seen.look(after=5)
+            assert seen.admin.calls == {
+                "list_share_group_offsets": 12,
+                "describe_share_groups": 12,
+                "describe_cluster": 3,
+                "list_groups": 3,
+                "describe_topics": 1,
+                "describe_configs": 2,
+                "list_offsets": 4,
+            }
+            seen.watcher.looks_at()
+            waiting = asyncio.create_task(seen.watcher.wait_until_fresh(LIMIT_SECONDS))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            seen.admin.calls.clear()
+            await seen.look(after=3)
+            assert seen.admin.calls["list_groups"] == 1
+            await waiting
 
     run(body)
 
 
-def test_what_is_looked_at_each_second_is_bounded() -> None:
+def test_idle_watcher_sees_at_once_in_the_list_that_the_last_member_left() -> None:
     async def body() -> None:
         async with watched() as seen:
-            names = [f"group-{number:03}" for number in range(LOOKED_MAX + 30)]
-            async with AdminClient(bootstrap_servers=seen.broker.bootstrap_servers) as admin:
-                await seen.broker.create_topic("orders")
-                for name in names:
-                    await admin.alter_share_group_offsets(name, {TopicPartition("orders", 0): 0})
-            await seen.look()
-            await seen.look()
-            seen.admin.described.clear()
-            seen.watcher.looks_at(names)
-            await seen.look(after=1)
-            assert len(seen.admin.described) <= LOOKED_MAX + 2
+            await seen.broker.create_topic("orders")
+            await seen.broker.produce("orders", "a", "b")
+            async with ShareConsumer(
+                "orders", group_id="billing", bootstrap_servers=seen.broker.bootstrap_servers
+            ) as consumer:
+                await consumer.poll(timeout=1)
+                await seen.look()
+                assert len(seen.group("billing").members) == 1
+            seen.admin.failing["describe_share_groups"] = RequestTimedOut("planted")
+            await seen.look(after=20)
+            assert seen.group("billing").has_no_members
 
     run(body)
 

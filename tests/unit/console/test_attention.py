@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from sharegroup.client.records import TopicPartition
@@ -39,6 +40,7 @@ def group(lag: int | None, *, members: int = 1, oldest_ms: int | None = None) ->
         partitions=(GroupPartition(where, 10, lag),),
         oldest_ms=oldest_ms,
         seen_at=1.0,
+        members_at=1.0,
     )
 
 
@@ -62,7 +64,7 @@ EVERYTHING = ClusterView(
     topics={"orders": TopicView("orders", 3, is_internal=False, leaderless=(2,))},
     groups={
         "billing": group(301, oldest_ms=NOW - 5 * HOUR),
-        "idle": GroupView("idle", "share", "empty", partitions=group(3).partitions),
+        "idle": replace(group(3, members=0), group_id="idle"),
         "gone": GroupView("gone", "share", "dead", error="not authorized"),
     },
     letters={"orders.dlq": LetterTopic("orders.dlq", 1, 9, NOW, ("billing",), 4)},
@@ -94,6 +96,12 @@ def test_waiting_records_without_members_are_critical() -> None:
     )
     (many,) = problems(view(group(1200, members=0)))
     assert many.problem == "1,200 records wait and it has no members"
+
+
+def test_members_that_are_not_known_yet_are_not_missing() -> None:
+    assert problems(view(replace(group(1, members=0), members_at=None))) == []
+    (told,) = problems(view(replace(group(1, members=0), error="not authorized")))
+    assert told.problem == "could not be described: not authorized"
 
 
 def test_lag_that_grows_is_a_warning() -> None:

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -39,16 +39,18 @@ class Listing:
     """Returns the text in place of a table, with or without colours, in a width; None: a table."""
     spare: Sequence[str] = ()
     """The columns that a narrow terminal does without, the least important first."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What a line of JSON has beside the rows."""
 
     def text(self, *, coloured: bool = False, width: int | None = None) -> str:
         """Return a table; without rows the text `empty`, or "" if there are failures.
 
         ``width`` is that of the terminal; None: as wide as the table is.
         """
+        if self.drawn is not None and (self.rows or self.facts):
+            return self.drawn(coloured, width)
         if not self.rows:
             return "" if self.failures else self.empty
-        if self.drawn is not None:
-            return self.drawn(coloured, width)
         cells = [[_cell(row.get(column)) for column in self.columns] for row in self.rows]
         return table(cells, self.columns, coloured=coloured, width=width, spare=self.spare)
 

@@ -34,6 +34,7 @@ HEADINGS = {
     "coordinator": "COORDINATOR (ID)",
     "members": "#MEMBERS",
     "partitions": "#PARTITIONS",
+    "settled_per_second": "SETTLED/S",
 }
 """Headings of Kafka's tools that are not the key in capitals."""
 
@@ -56,6 +57,7 @@ SHORT_HEADINGS = {
     "new_offset": "NEW",
     "partition": "PART",
     "partitions": "#PART",
+    "settled_per_second": "/S",
     "start_offset": "START",
 }
 """Headings of tables that do not fit otherwise."""
@@ -297,10 +299,19 @@ def _ago(text: str) -> str:
     '-'
     """
     with suppress(ValueError, OverflowError):
-        seconds = max(0, int(time.time() - datetime.fromisoformat(text).timestamp()))
-        unit, size = next((unit, size) for unit, size in UNITS if seconds >= size or size == 1)
-        return f"{seconds // size}{unit} ago"
+        return f"{lasting(time.time() - datetime.fromisoformat(text).timestamp())} ago"
     return text
+
+
+def lasting(seconds: float) -> str:
+    """Return a time in whole units of the largest kind that it has.
+
+    >>> lasting(90), lasting(-1)
+    ('1m', '0s')
+    """
+    whole = max(0, int(seconds))
+    unit, size = next((unit, size) for unit, size in UNITS if whole >= size or size == 1)
+    return f"{whole // size}{unit}"
 
 
 def _short_id(text: str) -> str:

@@ -76,7 +76,7 @@ class Lines:
         """Print the rows and the failures."""
         errors = [f"{type(error).__name__}: {error}" for error in listing.failures]
         error_field = {"error": "\n".join(errors)} if errors else {}
-        self._append(rows=[dict(row) for row in listing.rows], **error_field)
+        self._append(rows=[dict(row) for row in listing.rows], **listing.facts, **error_field)
 
     def fail(self, error: str) -> None:
         """Print an error in place of rows."""

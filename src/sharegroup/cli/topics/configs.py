@@ -51,8 +51,6 @@ ENTITY_TYPES = {
     "broker-loggers": ResourceType.BROKER_LOGGER,
 }
 ONE_RESOURCE = "give one of --topic, --group, --broker and --entity-type with --entity-name"
-STEP_RESOURCES = 500
-"""Number of resources that one request asks for."""
 OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 """The commas that separate settings, as in ``a=1,b=[2,3]``; not those inside brackets."""
 
@@ -179,12 +177,9 @@ def describe(
 async def _configs_of_all(
     admin: AdminClient, kind: ResourceType
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-    """Return the configs of all resources of a type, asked for in steps."""
+    """Return the configs of all resources of a type."""
     names = sorted(await _names_of_all(admin, kind))
-    results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-    for start in range(0, len(names), STEP_RESOURCES):
-        step = names[start : start + STEP_RESOURCES]
-        results |= await admin.describe_configs([ConfigResource(kind, name) for name in step])
+    results = await admin.describe_configs([ConfigResource(kind, name) for name in names])
     # One that is unknown by now was deleted since it was listed.
     gone = (UnknownTopicOrPartition, GroupIdNotFound)
     return {

@@ -7,7 +7,7 @@ requests go to any broker that answers.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
@@ -29,6 +29,8 @@ from sharegroup.protocol_enums import ConfigSource, ResourceType
 ANY_NODE = -1
 ALL_TYPES = 1
 """The first version of ListConfigResources that lists all types of resources."""
+RESOURCES_PER_REQUEST = 100
+"""Resources that are described together: sharegroup's brokers refuse more than 200."""
 
 Result = TypeVar("Result")
 
@@ -47,33 +49,22 @@ async def describe_configs(
 
     ``names`` are the configs to return; None means all.
 
-    Sends one request to each broker among the resources, and one for all other resources, topics
-    and groups.  ``node_id`` is the broker to ask for those; None means any broker.
+    Sends a request to each broker among the resources, and one for every `RESOURCES_PER_REQUEST`
+    of all other resources, topics and groups.  ``node_id`` is the broker to ask for those; None
+    means any broker.
     """
     requested_resources = tuple(resources)
-    keys = None if names is None else tuple(names)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
     # A broker that has just started is not in older metadata.
     if node_id is not None and node_id not in cluster.nodes:
         await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
     for part_node_id, part in (await _by_node(cluster, requested_resources, results)).items():
         node_to_ask = node_id if node_id is not None and part_node_id == ANY_NODE else part_node_id
-        request = DescribeConfigsRequest(
-            resources=tuple(
-                DescribeConfigsResource(
-                    resource_type=i8(item.type), resource_name=item.name, configuration_keys=keys
-                )
-                for item in part
-            ),
-            include_documentation=documentation,
-        )
-        response = await _ask(cluster, node_to_ask, request, subject="describe_configs")
-        asked = _by_key(part)
-        for item in response.results:
-            if (resource := asked.get((item.resource_type, item.resource_name))) is None:
-                continue
-            error = outcome(cluster, item, "DESCRIBE_CONFIGS", **_about(resource))
-            results[resource] = error or {config.name: _entry(config) for config in item.configs}
+        for first in range(0, len(part), RESOURCES_PER_REQUEST):
+            asked = part[first : first + RESOURCES_PER_REQUEST]
+            request = _description_request(asked, names, documentation)
+            response = await _ask(cluster, node_to_ask, request, subject="describe_configs")
+            results.update(_described(cluster, response, asked))
     return by_item(requested_resources, results, "resource")
 
 
@@ -188,6 +179,35 @@ async def _ask(cluster: Cluster, node_id: int, request: Any, *, subject: str) ->
         return await (await cluster.connection(node_id)).request(request)
 
     return await cluster.retrying(attempt, subject=f"{subject} of broker {node_id}")
+
+
+def _description_request(
+    resources: Sequence[ConfigResource], names: Collection[str] | None, documentation: bool
+) -> DescribeConfigsRequest:
+    keys = None if names is None else tuple(names)
+    return DescribeConfigsRequest(
+        resources=tuple(
+            DescribeConfigsResource(
+                resource_type=i8(resource.type),
+                resource_name=resource.name,
+                configuration_keys=keys,
+            )
+            for resource in resources
+        ),
+        include_documentation=documentation,
+    )
+
+
+def _described(
+    cluster: Cluster, response: Any, resources: Sequence[ConfigResource]
+) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | KafkaError]]:
+    """Yield the configs or the error of each of these resources that is in a response."""
+    asked = _by_key(resources)
+    for answer in response.results:
+        if (resource := asked.get((answer.resource_type, answer.resource_name))) is None:
+            continue
+        error = outcome(cluster, answer, "DESCRIBE_CONFIGS", **_about(resource))
+        yield resource, error or {config.name: _entry(config) for config in answer.configs}
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:

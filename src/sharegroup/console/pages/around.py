@@ -106,7 +106,7 @@ async def consumer_groups(visit: Visit) -> Page:
             "group": group.group_id,
             "type": group.type,
             "state": group.state,
-            "members": len(group.members) if group.seen_at is not None else None,
+            "members": len(group.members) if group.members_at is not None else None,
             "lag": group.lag,
             "topics": list(group.topics),
         }

@@ -9,11 +9,12 @@ from typing import Any
 from sharegroup.client.records import TopicPartition
 from sharegroup.console.drawing.charts import line_chart
 from sharegroup.console.drawing.runs import runs_bar
-from sharegroup.console.pages.overview import GROUP_COLUMNS, address, group_row, spark
+from sharegroup.console.pages.overview import GROUP_COLUMNS, address, spark
 from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.resource_settings import settings_of
 from sharegroup.console.pages.tables import Column, table
 from sharegroup.console.watch.cluster_view import SHARE
+from sharegroup.console.watch.group_rows import group_row
 from sharegroup.console.watch.history import UNKNOWN
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ResourceType

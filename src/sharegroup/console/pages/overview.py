@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 from urllib.parse import urlencode
 
 from sharegroup.console.drawing.charts import sparkline
 from sharegroup.console.pages.page import Page, Visit
 from sharegroup.console.pages.tables import Column, Row, table
 from sharegroup.console.watch.attention import SHOWN_MAX, attention
-from sharegroup.console.watch.cluster_view import GroupView
-from sharegroup.console.watch.history import UNKNOWN, Histories
-
-SPARK_MS = 15 * 60 * 1000
+from sharegroup.console.watch.group_rows import group_row, recent_lags
+from sharegroup.console.watch.history import Histories
 
 
 def address(page: str, **query: object) -> str:
@@ -31,24 +28,6 @@ GROUP_COLUMNS = (
     Column("spark", "Waiting, last 15 min", "spark", narrow=False),
     Column("topics", "Topics", "list", narrow=False),
 )
-
-
-def group_row(group: GroupView, history: Histories, now_ms: int) -> dict[str, Any]:
-    """Return a share group as a row, without its drawing."""
-    age_ms = None
-    if group.oldest_ms is not None and group.lag:
-        age_ms = max(0, now_ms - group.oldest_ms)
-    rate = history.of(group.group_id).settled_per_second()
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "members": len(group.members) if group.seen_at is not None else None,
-        "lag": group.lag,
-        "oldest_age_ms": age_ms,
-        "rate": None if rate is None else round(rate, 1),
-        "topics": list(group.topics),
-        "error": group.error,
-    }
 
 
 async def overview(visit: Visit) -> Page:
@@ -81,6 +60,4 @@ async def overview(visit: Visit) -> Page:
 
 def spark(row: Row, history: Histories, now_ms: int) -> object:
     """Return the line of a group's lag over the last quarter of an hour."""
-    points = history.of(row["group"]).since(now_ms - SPARK_MS)
-    lags = [(point.at_ms, point.lag) for point in points if point.lag != UNKNOWN]
-    return sparkline(lags, "records that wait")
+    return sparkline(recent_lags(row["group"], history, now_ms), "records that wait")

@@ -79,6 +79,11 @@ function open() {
   });
   // The page's subject is gone, or the cluster does not answer: the values are old.
   stream.addEventListener("problem", (event) => say(JSON.parse(event.data), false));
+  // The server ends each stream after a while, so that it can stop.
+  stream.addEventListener("end", () => {
+    close();
+    open();
+  });
   stream.onerror = () => {
     say("no connection", false);
     // A refused stream is not opened again by the browser itself.

@@ -125,7 +125,7 @@ def _group(group: GroupView, history: Histories, now_ms: int) -> Iterator[Attent
             "/group",
             link,
         )
-    if not group.members and lag:
+    if group.has_no_members and lag:
         records = "1 record waits" if lag == 1 else f"{counted(lag, 'record')} wait"
         yield Attention(
             Severity.CRITICAL,

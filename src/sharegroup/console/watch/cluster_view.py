@@ -61,7 +61,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group of any type, as its coordinator described it at ``seen_at``."""
+    """A group of any type, as its coordinator described it."""
 
     group_id: str
     type: str
@@ -71,15 +71,32 @@ class GroupView:
     oldest_ms: int | None = None
     """The timestamp of the oldest record that is not settled, in ms since 1970."""
     seen_at: float | None = None
-    """The monotonic time of the description; None while there is none."""
+    """The monotonic time of the partitions; None while they are unknown."""
+    members_at: float | None = None
+    """The monotonic time of the members; None while they are unknown, or another number now."""
     error: str | None = None
-    """Why the last description failed."""
+    """Why the last attempt to read it failed."""
+    topics: tuple[str, ...] = field(init=False)
+    """The topics of its partitions and members, sorted.
+
+    Kept, because pages ask for those of all groups, and a group has many members.
+    """
+
+    def __post_init__(self) -> None:
+        names = {part.where.topic for part in self.partitions}
+        names.update(where.topic for member in self.members for where in member.partitions)
+        object.__setattr__(self, "topics", tuple(sorted(names)))
 
     @property
     def lag(self) -> int | None:
         """The records that are not settled, of the partitions whose lag is known."""
         lags = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(lags) if lags else None
+
+    @property
+    def has_no_members(self) -> bool:
+        """Whether it is known that it has no members."""
+        return self.members_at is not None and self.error is None and not self.members
 
     def progress_since(self, earlier: GroupView) -> int:
         """Return by how much the offsets of its partitions went forward.
@@ -93,13 +110,6 @@ class GroupView:
             if offset is not None and part.offset is not None:
                 steps += max(0, part.offset - offset)
         return steps
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics of its partitions and members, sorted."""
-        names = {part.where.topic for part in self.partitions}
-        names.update(where.topic for member in self.members for where in member.partitions)
-        return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,23 @@
     event: problem
     data: "There is no group …"
 
-A stream ends after `STREAM_SECONDS`, and the browser opens it again, so nothing is kept for a tab
-that is gone without a word.
+    event: end
+    data: null
+
+A stream ends after `STREAM_SECONDS`, and the browser opens it again at once.  So nothing is kept
+for a tab that is gone without a word, and a server that stops does not wait for open pages: it
+closes its connections before it tells its applications that it stops.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-STREAM_SECONDS = 300.0
+STREAM_SECONDS = 30.0
 STREAMS_MAX = 200
 """Streams of all browsers together."""
 PAUSE_SECONDS = 1.0
@@ -33,7 +38,8 @@ None ends the stream, because the user has logged out.
 class Streams:
     """Counts the streams that are open, and makes their events."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream_seconds: float = STREAM_SECONDS) -> None:
+        self._stream_seconds = stream_seconds
         self._count = 0
 
     @property
@@ -44,7 +50,7 @@ class Streams:
     async def events(self, parts: Parts) -> AsyncIterator[bytes]:
         """Yield an event for each change of the parts, and for a problem with them."""
         self._count += 1
-        end = time.monotonic() + STREAM_SECONDS
+        end = time.monotonic() + self._stream_seconds
         shown: dict[str, str] = {}
         problem: str | None = None
         try:
@@ -65,8 +71,22 @@ class Streams:
                     shown, problem = new, None
                 yield event
                 await asyncio.sleep(PAUSE_SECONDS)
+                if _server_stops():
+                    return
+            else:
+                yield _event("end", None)
         finally:
             self._count -= 1
+
+
+def _server_stops() -> bool:
+    """Return whether this process is a uvicorn server that was asked to stop.
+
+    ASGI does not say it before all connections are closed, and uvicorn waits for those of streams.
+    The handler of its signals is a method of the server.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True
 
 
 def _event(name: str, content: object) -> bytes:
