@@ -1,4 +1,4 @@
-"""Decodes values of one schema to Python objects: Avro, JSON and Protobuf.
+"""Decodes values of one schema to Python objects: JSON and Protobuf; Avro is in `avro_values`.
 
 A value begins with a zero byte and the id of its schema, in four bytes, as the serializers of
 Confluent's registry write it.
@@ -7,7 +7,6 @@ Confluent's registry write it.
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -43,46 +42,6 @@ def schema_id_of(value: bytes) -> int:
             f"{value[:PREFIX_BYTES].hex(' ')}"
         )
     return int.from_bytes(value[1:PREFIX_BYTES], "big")
-
-
-CheckAvro = Callable[[Any, Mapping[str, Any]], None]
-"""Raises UnreadableValue for an Avro schema that must not be used; its named types are given."""
-
-
-def avro_decode(
-    schema: FetchedSchema, reader_schema: str | None, check: CheckAvro | None = None
-) -> Decode:
-    """Return the function that decodes Avro values, as ``reader_schema`` if there is one."""
-    # Imported here, because this library is optional.
-    from fastavro import parse_schema, schemaless_reader
-
-    named: dict[str, Any] = {}
-    _parse_references(schema, named)
-    writer = parse_schema(json.loads(schema.text), named_schemas=named)
-    if check is not None:
-        check(writer, named)
-    reader = None if reader_schema is None else parse_schema(json.loads(reader_schema))
-
-    def decode(payload: bytes) -> Any:
-        stream = io.BytesIO(payload)
-        decoded = schemaless_reader(stream, writer, reader)
-        # Bytes of another schema may decode by chance; what is left over shows it.
-        if rest := len(payload) - stream.tell():
-            raise UnreadableValue(f"{rest} bytes are left after the record")
-        return decoded
-
-    return decode
-
-
-def _parse_references(schema: FetchedSchema, named: dict[str, Any]) -> None:
-    """Add the schemas that a schema refers to, the innermost first."""
-    # Imported here, because this library is optional.
-    from fastavro import parse_schema
-
-    for name, reference in schema.references.items():
-        if name not in named:
-            _parse_references(reference, named)
-            parse_schema(json.loads(reference.text), named_schemas=named)
 
 
 def json_decode(payload: bytes) -> Any:
