@@ -119,11 +119,16 @@ class Renderer:
 
 
 def to_json(document: object) -> bytes:
-    """Return a page's data as JSON; bytes, times and keys of other types become text."""
+    """Return a page's data as JSON; bytes, times and keys of other types become text.
+
+    A function among the values is called for its value.
+    """
     return json.dumps(_plain(document), ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _plain(value: Any) -> Any:
+    if callable(value):
+        value = value()
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such numbers.
     if value is None or isinstance(value, (bool, int, float, str)):
