@@ -188,6 +188,17 @@ def test_subject_that_is_gone_is_told(watched: Watched, scene: Scene) -> None:
     assert page.locator(".is-live").count() == 0
 
 
+def test_times_are_in_the_zone_of_the_reader_with_utc_beside(chromium: Any, scene: Scene) -> None:
+    with Watched(chromium, timezone_id="Asia/Tokyo") as watched:
+        page = watched.open(f"{scene.url}/record?topic=orders&partition=0&offset=0")
+        shown = page.locator(".facts time").inner_text()
+        local, utc = re.findall(r"(\d\d):\d\d:\d\d", shown)
+        assert (int(local) - int(utc)) % 24 == 9
+        assert shown.endswith(" UTC)")
+        assert "times in Asia/Tokyo" in page.locator("footer").inner_text()
+        assert watched.offences == []
+
+
 def test_keyboard_reaches_everything(watched: Watched, scene: Scene) -> None:
     """Tab goes through the skip link, the navigation, the pause and the table; Enter follows."""
     page = watched.open(scene.url)

@@ -45,9 +45,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with run_broker() as broker:
         address = broker.bootstrap_servers
         with AdminClient(bootstrap_servers=address) as admin:
-            admin.create_topics([NewTopic(name, 1) for name in ("orders", "dead", JOBS_TOPIC)])
+            admin.create_topics(
+                [NewTopic(name, 1) for name in ("orders", "grouped", "dead", JOBS_TOPIC)]
+            )
             for text in SOME:
-                admin.alter_share_group_offsets(text, {TopicPartition("orders", 0): 0})
+                admin.alter_share_group_offsets(text, {TopicPartition("grouped", 0): 0})
         with Producer(bootstrap_servers=address) as producer:
             for text in SOME:
                 content = text.encode("utf-8", "surrogatepass")

@@ -11,13 +11,14 @@ from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.resource_settings import settings_of
 from sharegroup.console.pages.tables import Column, table
+from sharegroup.dead_letters.own_topics import OWN_TOPICS
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ResourceType
 
 TOPICS = (
     Column("name", "Topic", "id", link=lambda row: address("topic", name=row["name"])),
     Column("partition_count", "Partitions", "number"),
-    Column("leaderless", "Without leader", "number"),
+    Column("leaderless", "Leaderless", "number"),
     Column("short_of_replicas", "Short of replicas", "number", narrow=False),
     Column("kind", "Kind", "text", narrow=False),
 )
@@ -26,8 +27,8 @@ TOPIC_PARTITIONS = (
     Column("leader", "Leader", "number"),
     Column("replicas", "Replicas", "list", narrow=False),
     Column("in_sync_replicas", "In sync", "list", narrow=False),
-    Column("start", "First offset", "number"),
-    Column("end", "End offset", "number"),
+    Column("start", "First", "number"),
+    Column("end", "End", "number"),
     Column("records", "Offsets", "number"),
 )
 GROUPS = (
@@ -54,12 +55,12 @@ async def topics(visit: Visit) -> Page:
             **asdict(topic),
             "leaderless": len(topic.leaderless),
             "short_of_replicas": len(topic.short_of_replicas),
-            "kind": "internal" if topic.is_internal else "",
+            "kind": "internal" if topic.is_internal or topic.name.startswith(OWN_TOPICS) else "",
         }
         for topic in visit.watcher.view.topics.values()
     ]
     shown = table(
-        "topics", TOPICS, rows, visit.query, sort="name",
+        "topics", TOPICS, rows, visit.query, sort="kind",
         empty="There are no topics. Create one: sharegroup topics create NAME",
     )  # fmt: skip
     return Page("list.html", "Topics", {"shown": shown, "live_name": "topics"}, {"topics": rows})

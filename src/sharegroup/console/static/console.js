@@ -17,9 +17,12 @@ function showLocalTimes(root) {
     if (!Number.isNaN(at.getTime())) {
       time.title = time.textContent;
       const isClock = time.classList.contains("clock");
-      time.textContent = at.toLocaleString(undefined, isClock
+      const local = at.toLocaleString(undefined, isClock
         ? { timeStyle: "medium" }
         : { dateStyle: "short", timeStyle: "medium" });
+      // Beside, where there is room for it.
+      const isBeside = at.getTimezoneOffset() !== 0 && time.closest(".facts") !== null;
+      time.textContent = isBeside ? `${local} (${time.title})` : local;
     }
   }
 }
@@ -100,6 +103,12 @@ function close() {
 }
 
 showLocalTimes(document);
+const zone = document.querySelector(".zone");
+if (zone !== null) {
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  zone.textContent = `· times in ${name}${name === "UTC" ? "" : "; point at one for UTC"}`;
+  zone.hidden = false;
+}
 if (hasLiveParts && live !== null) {
   live.hidden = false;
   pause.addEventListener("click", () => {

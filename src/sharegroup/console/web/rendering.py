@@ -19,7 +19,7 @@ from markupsafe import Markup
 from sharegroup.escaping import escaped
 
 LIVE = "live_"
-MISSING = Markup('<span class="unknown" title="not known">-</span>')
+MISSING = Markup('<span class="unknown" title="not known">\u2013</span>')
 
 
 def age(milliseconds: float | None) -> str | Markup:
