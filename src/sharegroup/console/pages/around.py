@@ -11,7 +11,6 @@ from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.resource_settings import settings_of
 from sharegroup.console.pages.tables import Column, table
-from sharegroup.dead_letters.own_topics import OWN_TOPICS
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ResourceType
 
@@ -55,7 +54,7 @@ async def topics(visit: Visit) -> Page:
             **asdict(topic),
             "leaderless": len(topic.leaderless),
             "short_of_replicas": len(topic.short_of_replicas),
-            "kind": "internal" if topic.is_internal or topic.name.startswith(OWN_TOPICS) else "",
+            "kind": "internal" if topic.is_internal else "",
         }
         for topic in visit.watcher.view.topics.values()
     ]

@@ -40,7 +40,8 @@ GROUPS_MAX = 50
 async def records(visit: Visit) -> Page:
     """Return records of a topic, newest or oldest first, that meet some conditions."""
     topic = visit.query.get("topic", "")
-    names = sorted(visit.watcher.view.topics)
+    known = visit.watcher.view.topics
+    names = sorted(known, key=lambda name: (known[name].is_internal, name))
     if not topic:
         context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
         return Page("records.html", "Records", context, {"topics": names})

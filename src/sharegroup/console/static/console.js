@@ -22,7 +22,9 @@ function showLocalTimes(root) {
         : { dateStyle: "short", timeStyle: "medium" });
       // Beside, where there is room for it.
       const isBeside = at.getTimezoneOffset() !== 0 && time.closest(".facts") !== null;
-      time.textContent = isBeside ? `${local} (${time.title})` : local;
+      const isSameDay = at.toISOString().slice(8, 10) === String(at.getDate()).padStart(2, "0");
+      const utc = isSameDay ? time.title.slice("2026-11-30 ".length) : time.title;
+      time.textContent = isBeside ? `${local} (${utc})` : local;
     }
   }
 }

@@ -45,6 +45,7 @@ from sharegroup.console.watch.cluster_view import (
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.oldest import OldestRecords
 from sharegroup.dead_letters.letter_topics import KnownNames, letter_topics
+from sharegroup.dead_letters.own_topics import OWN_TOPICS
 from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.protocol_enums import GroupType
 
@@ -386,7 +387,7 @@ def _topic(topic: TopicDescription) -> TopicView:
     return TopicView(
         name=topic.name,
         partition_count=topic.partition_count,
-        is_internal=topic.is_internal,
+        is_internal=topic.is_internal or topic.name.startswith(OWN_TOPICS),
         leaderless=tuple(
             partition.partition for partition in topic.partitions if partition.leader < 0
         ),

@@ -69,6 +69,8 @@ def breakable(text: str) -> Markup:
 
 FEW_ROWS = 5
 """Up to this number of rows, a table has no field to find some of them."""
+FEW_TOPICS = 30
+"""Topics that the page of records offers as links."""
 
 
 class Renderer:
@@ -85,7 +87,7 @@ class Renderer:
         self._environment.filters.update(
             age=age, breakable=breakable, moment=moment, number=number, printable=printable
         )
-        self._environment.globals["few_rows"] = FEW_ROWS
+        self._environment.globals.update(few_rows=FEW_ROWS, few_topics=FEW_TOPICS)
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
