@@ -113,6 +113,12 @@ async def group(visit: Visit) -> Page:
             "bars": await asyncio.to_thread(runs.bars),
             "more_bars": max(0, len(runs.shown) - BARS_MAX),
             "source": runs.source,
+            "legend": LEGENDS.get(runs.source or LIVE),
+            "letter_topics": [
+                topic.name
+                for topic in visit.watcher.view.letters.values()
+                if group_id in topic.groups
+            ],
             "no_runs": runs.problem,
             "chart": line_chart(lags, "records that wait"),
             "chart_rows": _chart_rows(lags),
@@ -155,6 +161,23 @@ class Runs:
 
 
 LIVE, DURABLE = "live", "durable"
+LEGENDS = {
+    LIVE: (
+        ("acquired", "acquired"),
+        ("returned", "available again"),
+        ("archiving", "waits for its dead letter"),
+        ("archived", "archived"),
+        ("acknowledged", "acknowledged"),
+        ("never-delivered", "never delivered"),
+    ),
+    DURABLE: (
+        ("returned", "available again"),
+        ("archived", "archived"),
+        ("acknowledged", "acknowledged"),
+        ("never-delivered", "waits; whether it was delivered is not told here"),
+    ),
+}
+"""What the colours of a bar mean, by the source of its runs."""
 
 
 def runs_read(share_partitions: int) -> int:
