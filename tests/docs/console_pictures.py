@@ -121,8 +121,11 @@ def _write(path: Path, png: bytes) -> None:
     """Write a picture with a palette, and cut what is below the screen."""
     with Image.open(io.BytesIO(png)) as picture:
         cut = picture.convert("RGB").crop((0, 0, picture.width, min(picture.height, HEIGHT_MAX)))
-        # The method that keeps rare colours: a legend has few pixels.
-        few = cut.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        # Exactly the colours of surfaces and legends; those of the edges of letters become alike.
+        counted = sorted(cut.getcolors(cut.width * cut.height), reverse=True)
+        palette = Image.new("P", (1, 1))
+        palette.putpalette([part for _, colour in counted[:COLOURS] for part in colour])
+        few = cut.quantize(palette=palette, dither=Image.Dither.NONE)
         few.save(path, optimize=True)
 
 

@@ -113,12 +113,7 @@ async def group(visit: Visit) -> Page:
             "bars": await asyncio.to_thread(runs.bars),
             "more_bars": max(0, len(runs.shown) - BARS_MAX),
             "source": runs.source,
-            "legend": LEGENDS.get(runs.source or LIVE),
-            "letter_topics": [
-                topic.name
-                for topic in visit.watcher.view.letters.values()
-                if group_id in topic.groups
-            ],
+            "legends": LEGENDS,
             "no_runs": runs.problem,
             "chart": line_chart(lags, "records that wait"),
             "chart_rows": _chart_rows(lags),
