@@ -114,7 +114,7 @@ def test_live_values_keep_focus_selection_and_scroll(watched: Watched, scene: Sc
     page.locator("#live_partitions tbody a").nth(2).focus()
     page.evaluate("document.querySelector('#live_partitions .scroll').scrollLeft = 10")
     page.evaluate(
-        "document.getSelection().selectAllChildren(document.querySelector('#live_members td'))"
+        "document.getSelection().selectAllChildren(document.querySelector('#live_figures dt'))"
     )
     selected = page.evaluate("document.getSelection().toString()")
     before = page.locator("#live_partitions").inner_text()
@@ -210,7 +210,7 @@ def test_newcomer_finds_the_way_by_links(watched: Watched, scene: Scene) -> None
     page.wait_for_url("**/letters?topic=dlq.orders")
     page.goto(f"{scene.url}/records")
     names = page.locator("main .links a").all_inner_texts()
-    assert names[:4] == ["dlq.orders", "emails", "orders", "page-views"]
+    assert names.index("page-views") < names.index("__consumer_offsets")
     page.get_by_role("link", name="orders", exact=True).click()
     page.wait_for_url("**/records?topic=orders")
 
