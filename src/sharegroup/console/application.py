@@ -288,7 +288,9 @@ def _api_endpoint(console: Console, route: Route) -> Any:
     async def endpoint(request: Request) -> Response:
         page, status = await _made(console, route, request)
         data = page.data if status == 200 else {"error": page.context["problem"]}
-        return Response(to_json(data), status, media_type="application/json")
+        # A thread makes it, because it may be megabytes.
+        document = await asyncio.to_thread(to_json, data)
+        return Response(document, status, media_type="application/json")
 
     return endpoint
 

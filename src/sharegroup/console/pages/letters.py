@@ -47,18 +47,18 @@ TOPICS = (
 KINDS = (
     Column("letters", "Letters", "number"),
     Column("reason", "Reason", "text"),
-    Column("error_class", "Error", "id"),
+    Column("error_class", "Error", "id", narrow=False),
     Column("handler", "Handler", "text", narrow=False),
     Column("group", "Group", "id", narrow=False),
     Column("last_ms", "Newest", "time", narrow=False),
-    Column("message", "Last message", "text", link=lambda row: row["address"]),
+    Column("message", "Last message", "long", link=lambda row: row["address"]),
 )
 LETTERS = (
     Column("at_ms", "Written", "time"),
     Column("place", "Letter", "id", link=lambda row: row["address"]),
     Column("reason", "Reason", "text", narrow=False),
-    Column("error_class", "Error", "id"),
-    Column("message", "Message", "text"),
+    Column("error_class", "Error", "id", narrow=False),
+    Column("message", "Message", "long"),
     Column("value", "Value", "content", narrow=False),
     Column("sent_back", "Sent back", "text", narrow=False),
 )

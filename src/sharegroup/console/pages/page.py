@@ -41,7 +41,7 @@ class Page:
     title: str
     context: Mapping[str, Any]
     data: Mapping[str, Any] = field(default_factory=dict)
-    """The page as values for JSON."""
+    """The page as values for JSON; a function is called for its value, which is large."""
     parent: str = ""
     """The path of the page in the navigation that it belongs to; empty: that of its route."""
 

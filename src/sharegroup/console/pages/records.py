@@ -90,7 +90,8 @@ async def asked(visit: Visit) -> Asked:
 
 async def records(visit: Visit) -> Page:
     """Return records of a topic, newest or oldest first, that meet some conditions."""
-    names = sorted(visit.watcher.view.topics)
+    known = visit.watcher.view.topics
+    names = sorted(known, key=lambda name: (known[name].is_internal, name))
     if not visit.query.get("topic", ""):
         context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
         return Page("records.html", "Records", context, {"topics": names})
