@@ -179,6 +179,10 @@ class KafkaSource:
         self._consumer.wakeup()
         return self._control.take_waiting()
 
+    async def fetches_ended(self, within_seconds: float) -> None:
+        """Wait until no fetch is under way, at most this long."""
+        await self._control.fetches_ended(within_seconds)
+
     def resume(self) -> None:
         """Take records again."""
         self._control.resume()
