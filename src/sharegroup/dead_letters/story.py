@@ -69,6 +69,8 @@ class Story:
     """The span of the last failed attempt as a W3C ``traceparent``; None without tracing."""
     id: str | None = None
     """Names the record while it waits, the same in all tiers and attempts; None before that."""
+    cancelled_by: str | None = None
+    """Who cancelled the record while it waited, so that it becomes a dead letter; None: nobody."""
 
 
 NEW = Story()
@@ -84,7 +86,16 @@ def from_elsewhere(story: Story) -> Story:
     """
     if story is NEW:
         return story
-    return replace(story, origin=None, failures=0, due_ms=None, unrouted=0, suspicions=0, id=None)
+    return replace(
+        story,
+        origin=None,
+        failures=0,
+        due_ms=None,
+        unrouted=0,
+        suspicions=0,
+        id=None,
+        cancelled_by=None,
+    )
 
 
 def identified(story: Story) -> Story:

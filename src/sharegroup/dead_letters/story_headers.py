@@ -42,6 +42,7 @@ UNROUTED = PREFIX + "unrouted"
 SUSPICIONS = PREFIX + "suspicions"
 TRACE = PREFIX + "trace"
 ID = PREFIX + "id"
+CANCELLED_BY = PREFIX + "cancelled.by"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
 
@@ -257,6 +258,7 @@ FIELDS = (
     StoryField(SUSPICIONS, "suspicions", _count, parsed_number),
     StoryField(TRACE, "trace", str.encode, _text),
     StoryField(ID, "id", str.encode, _id),
+    StoryField(CANCELLED_BY, "cancelled_by", str.encode, _text),
 )
 """The fields that have a header of their own, in the order in which they are written.
 

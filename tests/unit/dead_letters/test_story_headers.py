@@ -40,6 +40,8 @@ stories = st.builds(
     redrives=st.integers(0, 1_000),
     redrive_id=st.none() | st.text("0123456789abcdef-", min_size=1, max_size=60),
     trace=st.none() | st.just("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    cancelled_by=st.none()
+    | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
     id=st.none() | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True),
 )
 foreign = st.lists(
