@@ -129,8 +129,8 @@ PAIRS = (
     ),
     Pair(
         "offsets done out of order, in the scheduler's commits",
-        "worker.retrying.shelf:written", "worker.retrying.shelf:read",
-        "tests/unit/worker/retrying/test_done_offsets.py::test_done_offsets_survive_a_round_trip",
+        "waiting.done_offsets:written", "waiting.done_offsets:read",
+        "tests/unit/waiting/test_done_offsets.py::test_done_offsets_survive_a_round_trip",
     ),
     Pair(
         "dead-letter headers of a worker",

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from sharegroup.dead_letters.story import RecordOrigin, Story, identified, origin_of
 from sharegroup.dead_letters.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.dead_letters.topics import own_topic
+from sharegroup.waiting.retry_topics import due_topic
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
-from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topics import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord

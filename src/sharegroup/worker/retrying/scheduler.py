@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.errors import KafkaError
-from sharegroup.worker.declarations.checks import due_topic
+from sharegroup.waiting.retry_topics import due_topic
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
 from sharegroup.worker.retrying.tier_mover import Moving, TierMover

@@ -25,8 +25,8 @@ from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import OwnershipLost, TierLog, TierPartition, TierRecord
 from sharegroup.worker.retrying.waiting import (
     Moment,
+    ShelvedRecord,
     TierWrite,
-    WaitingRecord,
     next_write,
     ready_ms,
     waiting_of,
@@ -153,7 +153,7 @@ class TierMover:
             self._paused = False
             self._moving.tier_log.resume(self.partition)
 
-    async def _move(self, taken: Sequence[WaitingRecord]) -> None:
+    async def _move(self, taken: Sequence[ShelvedRecord]) -> None:
         """Write these records; those that cannot be written go back to the shelf."""
         moving = self._moving
         now = Moment.now(moving.clock)
@@ -191,7 +191,7 @@ class TierMover:
         # A coroutine runs only while it is awaited, and all writes are to be pending at once.
         return asyncio.ensure_future(sent) if asyncio.iscoroutine(sent) else sent
 
-    def _put_back(self, taken: Sequence[WaitingRecord], error: KafkaError) -> None:
+    def _put_back(self, taken: Sequence[ShelvedRecord], error: KafkaError) -> None:
         now_ms = Moment.now(self._moving.clock).steady_ms
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
