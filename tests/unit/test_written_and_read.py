@@ -117,6 +117,11 @@ PAIRS = (
         f"{HERE}::test_story",
     ),
     Pair(
+        "commands for waiting records, and their answers",
+        "waiting.control_records:encoded", "waiting.control_records:parsed",
+        "tests/unit/waiting/test_control_records.py::test_control_record_survives_a_round_trip",
+    ),
+    Pair(
         "a record in the own topic: run, or a dead letter",
         "worker.retrying.postponer:Postponer", "worker.running.record_routing:RecordRouting",
         "tests/unit/worker/running/test_own_topic.py"

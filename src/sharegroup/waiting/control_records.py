@@ -45,15 +45,17 @@ class Answer(StrEnum):
     """What became of a command."""
 
     DONE = "done"
+    GONE = "gone"
+    """No record of this id is there: it was due, or went on to the next tier, since."""
     MOVED = "moved"
-    """The record is not there any more: it was due, or went on to the next tier."""
+    """No answer, but the mark of a record that went on without a command."""
     HELD = "held"
     """A process holds the record, locked and in memory, for a retry within seconds."""
 
     @property
     def is_final(self) -> bool:
         """Whether the record at this place was moved on, so the next owner passes it over."""
-        return self is not Answer.HELD
+        return self in (Answer.DONE, Answer.MOVED)
 
 
 class Place(NamedTuple):

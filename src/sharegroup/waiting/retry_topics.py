@@ -15,6 +15,8 @@ from sharegroup.dead_letters.topics import own_topic
 
 DUE = "due"
 CONTROL = "control"
+CONTROL_PARTITION = 0
+"""The only one that is used, because commands and answers of a record need an order."""
 _TIER = re.compile(rf"(\d+(w|d|h|m|s|ms))+|{DUE}")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from sharegroup.waiting import done_offsets
 from sharegroup.worker.retrying.tier_log import Committed
@@ -117,9 +117,42 @@ class Shelf:
         """Return the offset and metadata to commit; None if they equal the last commit."""
         while self._outstanding and self._outstanding[0] in self._done:
             self._done.discard(self._outstanding.popleft())
-        offset = self._outstanding[0] if self._outstanding else self.next_offset
-        committed = Committed(offset, done_offsets.written(offset, self._done))
+        committed = self.committed_with(())
+        # Those below are of records that retention has deleted.
+        self._done = {offset for offset in self._done if offset >= committed.offset}
         return None if committed == self._committed else committed
+
+    def committed_with(self, moved: Iterable[int]) -> Committed:
+        """Return what to commit if these offsets were done, too; changes nothing."""
+        done = self._done.union(moved)
+        offset = next((it for it in self._outstanding if it not in done), self.next_offset)
+        # The offset itself may be done, if it was not read yet (`pass_over`).
+        return Committed(offset, done_offsets.written(offset, (it for it in done if it > offset)))
+
+    # Commands for single records (`steering`).
+
+    def not_moved(self, offsets: Iterable[int]) -> set[int]:
+        """Return those of the offsets whose records were not moved; some may not be read yet."""
+        outstanding = set(self._outstanding)
+        return {
+            offset
+            for offset in offsets
+            if offset not in self._done and (offset >= self.next_offset or offset in outstanding)
+        }
+
+    def take_at(self, offsets: Set[int]) -> list[tuple[int, ShelvedRecord]]:
+        """Take the records with these offsets, ready or not, each with the time it is ready."""
+        taken = [(ready, waiting) for ready, at, waiting in self._heap if at in offsets]
+        if taken:
+            self._heap = [entry for entry in self._heap if entry[1] not in offsets]
+            heapq.heapify(self._heap)
+        return taken
+
+    def pass_over(self, offsets: Iterable[int]) -> None:
+        """Mark records as done that were moved before they were read here."""
+        moved = self.not_moved(offsets)
+        self.done([waiting for _, waiting in self.take_at(moved)])
+        self._done |= moved
 
     def commit_again(self) -> None:
         """Let `to_commit` return the commit even if the group has the same one."""
