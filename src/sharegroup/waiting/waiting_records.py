@@ -43,6 +43,7 @@ from sharegroup.waiting.control_records import (
 )
 from sharegroup.waiting.control_topic import ControlTopic
 from sharegroup.waiting.done_offsets import read as done_above
+from sharegroup.waiting.login import login
 from sharegroup.waiting.retry_topics import control_topic, is_tier_topic, scheduler_group
 from sharegroup.waiting.waiting_filter import EVERY_RECORD, WaitingFilter, WaitingRecord
 
@@ -233,6 +234,7 @@ class WaitingRecords:
                 f"{len(set(ids))} records; expected up to {IDS_MAX} in one call: use a job"
             )
         control = await self._control()
+        by = by or self._cluster.principal or login()
         outcomes: dict[str, Steered] = {}
         left = set(ids)
         places = _places(known)

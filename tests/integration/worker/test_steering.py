@@ -197,7 +197,7 @@ class Race:
                 commands: set[asyncio.Task[None]] = set()
                 every = max(1, self.records // (self.troubles + 1))
                 for number in range(self.records):
-                    due_ms = time.time_ns() // 1_000_000 + round(chance.uniform(100, 6_000))
+                    due_ms = time.time_ns() // 1_000_000 + round(chance.uniform(500, 10_000))
                     await postponer.send_later("orders", b"%d" % number, due_ms=due_ms)
                     if number % 20 == 19:
                         commands.add(asyncio.create_task(self._command(waiting, chance)))
@@ -228,8 +228,9 @@ class Race:
         found = [record.id or "" async for record in waiting.records()]
         some = chance.sample(found, min(len(found), 10))
         half = len(some) // 2
-        await waiting.run(some[:half], by="race")
-        await waiting.cancel(some[half:], by="race")
+        await asyncio.gather(
+            waiting.run(some[:half], by="race"), waiting.cancel(some[half:], by="race")
+        )
 
     async def _ends(self, waiting: WaitingRecords) -> Counter[tuple[bytes | None, bool]]:
         async def is_over() -> bool:

@@ -30,7 +30,13 @@ def sending_options(access: Access) -> dict[str, Any]:
 
 
 async def run_job(
-    stop: Stop, access: Access, jobs: Jobs, job: Job, *, total: int | None = None
+    stop: Stop,
+    access: Access,
+    jobs: Jobs,
+    job: Job,
+    *,
+    total: int | None = None,
+    unit: str = "dead letters",
 ) -> tuple[Job, int]:
     """Run a job until it ends, or a signal; return it with the exit code of the verb.
 
@@ -52,7 +58,7 @@ async def run_job(
                 f"{job.request.kind} {job.request.topic}",
                 lambda: last.progress.done,
                 total=lambda: total,
-                unit="dead letters",
+                unit=unit,
             ),
         ):
             # The runner stops by itself after a signal; this ends it if a broker keeps it waiting.
