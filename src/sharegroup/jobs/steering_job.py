@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.records import TopicPartition
 from sharegroup.dead_letters.expression import Expression
 from sharegroup.dead_letters.topics import own_topic
@@ -74,12 +73,14 @@ class SteeringJobs:
         request = run.job.request
         selection = _filter_of(request.filter)
         async with WaitingRecords(_group_of(request), **run.access.producing) as waiting:
+            ranges = await run.during(waiting.ranges())
             if "ranges" not in run.job.result:
-                ranges = await run.during(waiting.ranges())
                 await run.slice(result={"ranges": [_written(tier) for tier in ranges]})
+            now = {tier.unread.where: tier for tier in ranges}
             for index, written in enumerate(run.job.result["ranges"]):
+                tier = _tier_range(written, now)
                 chunk: list[WaitingRecord] = []
-                async for record in waiting.records(selection, ranges=[_tier_range(written)]):
+                async for record in waiting.records(selection, ranges=[tier] if tier else []):
                     chunk.append(record)
                     if len(chunk) >= CHUNK_RECORDS:
                         await self._steer(run, waiting, index, chunk)
@@ -174,8 +175,13 @@ def _written(tier: TierRange) -> list[Any]:
     return [unread.where.topic, unread.where.partition, unread.first, unread.end]
 
 
-def _tier_range(written: Sequence[Any]) -> TierRange:
+def _tier_range(
+    written: Sequence[Any], now: Mapping[TopicPartition, TierRange]
+) -> TierRange | None:
+    """Return what is left of a range, without what has moved; None if the topic is gone."""
     topic, partition, first, end = written
-    where = TopicPartition(str(topic), int(partition))
-    # What the scheduler has moved since is answered as gone, so it need not be known here.
-    return TierRange(PartitionRange(where, int(first), int(end)), frozenset())
+    tier = now.get(TopicPartition(str(topic), int(partition)))
+    if tier is None:
+        return None
+    unread = tier.unread._replace(first=max(int(first), tier.unread.first), end=int(end))
+    return TierRange(unread, tier.done)

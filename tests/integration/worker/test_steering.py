@@ -25,7 +25,9 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.waiting.waiting_filter import EVERY_RECORD, WaitingFilter, WaitingRecord
 from sharegroup.waiting.waiting_records import Outcome, WaitingRecords
 from sharegroup.worker import App, Record, Retry
+from tests.docs.write_docs import JSON_KEYS
 from tests.integration.worker.scheduling import make_tiers, postponing, process
+from tests.integration.worker.test_jobs_cli import rows, run
 from tests.support.limits import HANGING_SECONDS
 
 LONG = Retry(max_attempts=3, initial_delay="1h", multiplier=1, jitter=0)
@@ -270,3 +272,53 @@ def test_commands_race_the_scheduler_and_its_takeover(
         b"%d" % number: 1 for number in range(records)
     }
     assert 0 < sum(count for (_, is_cancelled), count in ends.items() if is_cancelled) < records
+
+
+def test_command_line_lists_runs_and_cancels(bootstrap: str, group: str, topic: str) -> None:
+    shop = Shop(bootstrap, group, topic)
+    values = [b'{"total": %d}' % number for number in range(6)]
+
+    async def scene() -> None:
+        async with running(shop.app()), WaitingRecords(group, bootstrap_servers=bootstrap) as them:
+            await shop.send(*values)
+            found = await shop.waiting(them, 6)
+            listed = await rows(bootstrap, "retries", "list", group, "--failures", "1")
+            assert {row["id"] for row in listed} == {record.id for record in found.values()}
+            assert listed[0].keys() == set(JSON_KEYS["retries list"].split())
+            assert await run(bootstrap, "retries", "list", group, "--failures", "2") == (
+                0, "No such record waits.\n", "",
+            )  # fmt: skip
+            first = found[values[0]].id or ""
+            code, out, err = await run(bootstrap, "retries", "run", group, "--id", first)
+            assert (code, out, err) == (0, f"{first}  done\n", "")
+            code, out, err = await run(bootstrap, "retries", "cancel", group, "--id", first)
+            assert (code, out, err) == (1, f"{first}  too-late\n", "")
+            some = ("--where", "total > 3")
+            counted = await run(bootstrap, "retries", "cancel", group, *some, "--dry-run")
+            assert counted == (0, "would cancel 2 records\n", "")
+            assert await run(bootstrap, "retries", "cancel", group, *some) == (
+                0, "2 cancelled\n", "",
+            )  # fmt: skip
+            assert await run(bootstrap, "retries", "run", group, "--error-class", "*Error") == (
+                0, "3 run now\n", "",
+            )  # fmt: skip
+            await until(lambda: sum(shop.succeeded.values()) == 4, "the runs of four")
+
+            async def are_letters() -> bool:
+                return await shop.letters() == {(value, "cancelled"): 1 for value in values[4:]}
+
+            await until(are_letters, "the letters of two")
+            (job, _) = [
+                job
+                for job in await rows(bootstrap, "jobs", "list")
+                if job["topic"] == f"{group}.retry"
+            ]
+            assert (job["kind"], job["state"], job["done"]) == ("run-waiting", "done", 3)
+
+    asyncio.run(scene())
+
+
+def test_empty_filter_is_refused(bootstrap: str, group: str) -> None:
+    code, _, err = asyncio.run(run(bootstrap, "retries", "cancel", group))
+    assert code == 2
+    assert "without a condition this would be for all waiting records" in err
