@@ -11,7 +11,7 @@ they were due earlier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -60,6 +60,8 @@ class Step(NamedTuple):
     """Schedules with runs that are passed over: name, and the range (after, until]."""
     forgotten: tuple[ScheduleCommand, ...] = ()
     """Commands that had no effect: they have expired, or there is no such schedule."""
+    ignored: tuple[ScheduleDefinition, ...] = ()
+    """Declarations that differ from the schedule and do not have a newer revision."""
 
     @property
     def is_empty(self) -> bool:
@@ -70,10 +72,12 @@ class Step(NamedTuple):
 class Board:
     """The schedules of one partition, with the declarations and commands that are to be done."""
 
-    __slots__ = ("_commands", "_declared", "schedules")
+    __slots__ = ("_commands", "_declared", "_due_ms", "schedules")
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.schedules: dict[str, StoredSchedule] = {}
+        self._due_ms: dict[str, int] = {}
+        """By name the next instant, which a cron expression computes slowly; none if paused."""
         self._declared: dict[bytes, ScheduleDefinition] = {}
         self._commands: dict[bytes, ScheduleCommand] = {}
         for entry in entries:
@@ -83,7 +87,7 @@ class Board:
         """Add what was read."""
         match entry:
             case StoredSchedule():
-                self.schedules[entry.name] = entry
+                self._store(entry)
             case ScheduleDefinition():
                 self._declared[key_of(entry)] = entry
             case ScheduleCommand():
@@ -91,31 +95,40 @@ class Board:
             case Owner():
                 pass
 
-    def next_due_ms(self) -> int | None:
-        """The first instant at which `step` has something to do; None if there is none."""
-        if self._declared or self._commands:
-            return 0
-        due = [stored.next_due_ms for stored in self.schedules.values()]
-        return min((at for at in due if at is not None), default=None)
+    def next_due_ms(self, blocked: Collection[str] = ()) -> int | None:
+        """The first instant at which `step` has something to do; None if there is none.
 
-    def step(self, now_ms: int) -> Step:
+        Topics of ``blocked`` get no runs.
+        """
+        if self._declared or self._ready(blocked):
+            return 0
+        return min(
+            (
+                due_ms
+                for name, due_ms in self._due_ms.items()
+                if self.schedules[name].definition.topic not in blocked
+            ),
+            default=None,
+        )
+
+    def step(self, now_ms: int, blocked: Collection[str] = ()) -> Step:
         """Return what to do now; changes nothing."""
         runs: list[DueRun] = []
         missed: list[tuple[str, int, int]] = []
         changed: dict[str, StoredSchedule] = {}
-        for stored in self.schedules.values():
-            room = RUNS_TOGETHER - len(runs)
-            if room == 0:
+        for name, due_ms in self._due_ms.items():
+            stored = self.schedules[name]
+            if due_ms > now_ms or stored.definition.topic in blocked:
+                continue
+            if len(runs) == RUNS_TOGETHER:
                 break
-            later = _caught_up(stored, now_ms, room, runs, missed)
-            if later is not stored:
-                changed[stored.name] = later
+            changed[name] = _caught_up(stored, now_ms, RUNS_TOGETHER - len(runs), runs, missed)
         if len(runs) == RUNS_TOGETHER:
-            return Step(tuple(runs), tuple(changed.values()), (), tuple(missed))
+            return Step(tuple(runs), tuple(changed.values()), missed=tuple(missed))
         intents = _Intents(self.schedules | changed, now_ms)
-        for declared in sorted(self._declared.values(), key=lambda one: one.revision):
+        for declared in sorted(self._declared.values(), key=lambda entry: entry.revision):
             intents.declare(declared)
-        for command in islice(self._commands.values(), RUNS_TOGETHER - len(runs)):
+        for command in self._ready(blocked)[: RUNS_TOGETHER - len(runs)]:
             intents.carry_out(command)
         changed |= intents.changed
         removed = {schedule_key(name) for name in intents.removed}
@@ -125,18 +138,38 @@ class Board:
             (*self._declared, *(key_of(done) for done in intents.done), *sorted(removed)),
             tuple(missed),
             tuple(intents.forgotten),
+            tuple(intents.ignored),
         )
 
     def apply(self, step: Step) -> None:
         """Make a step the state, after it was written."""
         for stored in step.stored:
-            self.schedules[stored.name] = stored
-        for key in step.deleted:
+            self._store(stored)
+        gone = {*step.deleted}
+        for key in gone:
             self._declared.pop(key, None)
             self._commands.pop(key, None)
-        gone = {*step.deleted}
         for name in [name for name in self.schedules if schedule_key(name) in gone]:
             del self.schedules[name]
+            self._due_ms.pop(name, None)
+
+    def _ready(self, blocked: Collection[str]) -> list[ScheduleCommand]:
+        """Return the commands without those that would write to these topics."""
+        return [
+            command
+            for command in self._commands.values()
+            if command.intent is not Intent.RUN
+            or command.name not in self.schedules
+            or self.schedules[command.name].definition.topic not in blocked
+        ]
+
+    def _store(self, stored: StoredSchedule) -> None:
+        self.schedules[stored.name] = stored
+        next_due_ms = stored.next_due_ms
+        if next_due_ms is None:
+            self._due_ms.pop(stored.name, None)
+        else:
+            self._due_ms[stored.name] = next_due_ms
 
 
 def _caught_up(
@@ -147,9 +180,6 @@ def _caught_up(
     missed: list[tuple[str, int, int]],
 ) -> StoredSchedule:
     """Add the runs that are due, at most ``room``, and return the schedule after them."""
-    next_due_ms = stored.next_due_ms
-    if next_due_ms is None or next_due_ms > now_ms:
-        return stored
     definition, after_ms = stored.definition, stored.last_due_ms
     if definition.missed is Missed.ALL:
         due = list(islice(instants(definition.timing, after_ms, now_ms), room))
@@ -158,7 +188,7 @@ def _caught_up(
         assert last is not None, "the next instant has come"
         is_late = definition.missed is Missed.SKIP and now_ms - last > LATE_MS
         due = [] if is_late else [last]
-        if is_late or last != next_due_ms:
+        if is_late or last != definition.timing.next_after(after_ms):
             missed.append((stored.name, after_ms, last if is_late else last - 1))
         after_ms = last
     runs += [DueRun(definition, at, run_id(stored.name, at)) for at in due]
@@ -173,7 +203,16 @@ def _caught_up(
 class _Intents:
     """Carries out declarations and commands, on the schedules of a step."""
 
-    __slots__ = ("_now_ms", "_schedules", "changed", "done", "forgotten", "removed", "runs")
+    __slots__ = (
+        "_now_ms",
+        "_schedules",
+        "changed",
+        "done",
+        "forgotten",
+        "ignored",
+        "removed",
+        "runs",
+    )
 
     def __init__(self, schedules: dict[str, StoredSchedule], now_ms: int) -> None:
         self._schedules = schedules
@@ -183,6 +222,7 @@ class _Intents:
         self.runs: list[DueRun] = []
         self.done: list[ScheduleCommand] = []
         self.forgotten: list[ScheduleCommand] = []
+        self.ignored: list[ScheduleDefinition] = []
 
     def declare(self, declared: ScheduleDefinition) -> None:
         stored = self._schedules.get(declared.name)
@@ -193,6 +233,8 @@ class _Intents:
             # Instants of the new timing that have passed were never due.
             last_due_ms = stored.last_due_ms if is_same else self._passed(stored)
             self._set(replace(stored, definition=declared, last_due_ms=last_due_ms))
+        elif declared.revision == stored.definition.revision and declared != stored.definition:
+            self.ignored.append(declared)
 
     def carry_out(self, command: ScheduleCommand) -> None:
         self.done.append(command)
