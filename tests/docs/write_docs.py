@@ -220,6 +220,10 @@ JSON_KEYS = {
     "jobs show": JOB_KEYS,
     "jobs abort": "id state",
     "jobs resume": JOB_KEYS,
+    "schedules list": "name when next last_run runs paused_by missed topic revision",
+    "schedules pause": "schedule command done",
+    "schedules resume": "schedule command done",
+    "schedules run": "schedule command done",
     "perf produce": (
         "records bytes elapsed_ms records_per_second mib_per_second latency_ms (an object: average "
         "p50 p95 p99 p99.9 max) failed (with --warmup-records also steady, the same of the records "

@@ -473,7 +473,7 @@ class App:
         # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.infrastructure.isolation import check_isolation
-        from sharegroup.worker.infrastructure.rights import check_rights
+        from sharegroup.worker.infrastructure.rights import SchedulesNeed, check_rights
         from sharegroup.worker.running.worker import Worker
         from sharegroup.worker.telemetry.logs import watch
 
@@ -489,7 +489,7 @@ class App:
             if self.prepare and parts.admin is not None:
                 await prepare(self, parts.admin)
             if parts.admin is not None:
-                await check_rights(self.route_list, parts.admin)
+                await check_rights(self.route_list, parts.admin, SchedulesNeed.of(self))
                 await check_isolation(self, parts.admin)
             await resources.enter_async_context(self.opened(parts.outbox, parts.clock))
             worker = Worker(self, parts)

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import timedelta
 
-import pytest
-
-from sharegroup.client import Producer, TopicPartition
-from sharegroup.errors import KafkaError
-from sharegroup.schedules.schedule import partition_of, transactional_id
 from sharegroup.worker import App, Event, Missed, ScheduledRun
 from tests.support.limits import HANGING_SECONDS
 
