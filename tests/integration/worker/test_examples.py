@@ -153,7 +153,8 @@ def test_each_report_of_a_schedule_is_made_once(broker: ServeProcess, tmp_path: 
     def reports() -> list[str]:
         return sorted(path.name for path in folder.glob("periodic@*.txt"))
 
-    with worker("examples.schedules:app", broker, tmp_path, REPORTS=str(folder), PERIOD_SECONDS="1"):
+    environment = {"REPORTS": str(folder), "PERIOD_SECONDS": "1"}
+    with worker("examples.schedules:app", broker, tmp_path, **environment):
         wait_until(lambda: len(reports()) >= 3, reports)
     listed = json.loads(
         sharegroup(
