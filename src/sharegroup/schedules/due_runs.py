@@ -11,7 +11,7 @@ they were due earlier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -110,6 +110,11 @@ class Board:
             ),
             default=None,
         )
+
+    def due(self) -> Iterator[tuple[StoredSchedule, int | None]]:
+        """Yield the schedules with their next instants; None for one that is paused."""
+        for name, stored in self.schedules.items():
+            yield stored, self._due_ms.get(name)
 
     def step(self, now_ms: int, blocked: Collection[str] = ()) -> Step:
         """Return what to do now; changes nothing."""

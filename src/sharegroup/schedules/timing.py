@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.installation import pip_install
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from cronsim import CronSim
 
 INTERVAL_MS_MIN = 1_000
@@ -128,6 +129,9 @@ def instants(timing: Timing, after_ms: int, until_ms: int) -> Iterator[int]:
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> ZoneInfo:
+    # Imported here, because only cron expressions need it.
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     # An OSError for the names of directories, and a ValueError for paths out of the database.

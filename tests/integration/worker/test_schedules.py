@@ -7,6 +7,11 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
+
+from sharegroup.client import Producer
+from sharegroup.schedules import Interval, ScheduleNotFound, Schedules
+from sharegroup.schedules.schedule import partition_of, transactional_id
 from sharegroup.worker import App, Event, Missed, ScheduledRun
 from tests.support.limits import HANGING_SECONDS
 
@@ -48,6 +53,12 @@ def test_each_second_is_one_record(bootstrap: str, topic: str) -> None:
         shop = Shop(bootstrap, topic)
         async with shop.app:
             await until(lambda: len(shop.ids) >= 3)
+            assert shop.app.worker is not None
+            (figures,) = shop.app.worker.state.schedules
+            assert (figures.schedule, figures.missed) == ("tick", 0)
+            assert figures.runs >= 3
+            assert figures.overdue_seconds is not None
+            assert figures.overdue_seconds < HANGING_SECONDS
         assert_each_second_once(shop.ids)
 
     asyncio.run(run())
@@ -62,5 +73,60 @@ def test_the_next_owner_continues_where_the_last_one_stopped(bootstrap: str, top
             await until(lambda: len(second.written) >= 2)
             await until(lambda: len(first.ids) + len(second.ids) >= 4)
         assert_each_second_once(first.written + second.written)
+
+    asyncio.run(run())
+
+
+def test_an_owner_that_is_fenced_takes_over_again_and_repeats_nothing(
+    bootstrap: str, topic: str
+) -> None:
+    """Another producer takes the transactional id, as an owner does after a freeze of this one."""
+
+    async def run() -> None:
+        shop = Shop(bootstrap, topic)
+        async with shop.app:
+            await until(lambda: len(shop.written) >= 2)
+            name = transactional_id(topic, partition_of("tick"))
+            for _ in range(2):
+                other = Producer(bootstrap_servers=bootstrap, transactional_id=name)
+                await other.init_transactions()
+                await other.close()
+                count = len(shop.written)
+                await until(lambda: len(shop.written) >= count + 2)  # noqa: B023  Awaited here.
+            await until(lambda: set(shop.ids) >= set(shop.written))
+        assert_each_second_once(shop.ids)
+
+    asyncio.run(run())
+
+
+def test_a_higher_revision_takes_effect_while_an_old_process_runs(
+    bootstrap: str, topic: str
+) -> None:
+    async def run() -> None:
+        old = Shop(bootstrap, topic)
+        async with old.app:
+            await until(lambda: len(old.written) >= 1)
+            new = Shop(bootstrap, topic, revision=2, every=3600)
+            async with new.app, Schedules(topic, bootstrap_servers=bootstrap) as schedules:
+                async with asyncio.timeout(HANGING_SECONDS):
+                    while (await schedules.list()).schedules[0].definition.revision < 2:
+                        await asyncio.sleep(0.05)
+            # An old process that starts does not put the old definition back.
+            again = Shop(bootstrap, topic)
+            async with again.app, Schedules(topic, bootstrap_servers=bootstrap) as schedules:
+                result = await schedules.pause("tick")
+                assert result.is_done
+                (schedule,) = (await schedules.list()).schedules
+                assert schedule.definition.timing == Interval(3_600_000)
+
+    asyncio.run(run())
+
+
+def test_a_schedule_that_is_unknown_is_said_to_be(bootstrap: str, topic: str) -> None:
+    async def run() -> None:
+        async with Schedules(topic, bootstrap_servers=bootstrap) as schedules:
+            assert (await schedules.list()).schedules == ()
+            with pytest.raises(ScheduleNotFound, match="has no schedule 'tick'; it has none"):
+                await schedules.run("tick")
 
     asyncio.run(run())

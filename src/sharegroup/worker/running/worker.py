@@ -89,7 +89,9 @@ class Worker:
     @property
     def state(self) -> WorkerState:
         """The phase of the worker and the state of its groups, for health checks and gauges."""
-        return WorkerState(self._phase, tuple(group.state for group in self._groups))
+        schedules = (figures for owner in self._schedules for figures in owner.figures())
+        groups = tuple(group.state for group in self._groups)
+        return WorkerState(self._phase, groups, tuple(schedules))
 
     @property
     def counts(self) -> tuple[HandlerCounts, ...]:

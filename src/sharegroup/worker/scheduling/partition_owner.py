@@ -14,8 +14,10 @@ import logging
 import os
 import random
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sharegroup.backoff import Backoff
 from sharegroup.client.records import TopicPartition
@@ -63,6 +65,20 @@ class SchedulingParts:
     add_headers: Callable[[str, list[Header]], None] = lambda _topic, _headers: None
     """Called with the topic and the headers of each run; may add headers."""
     events: Events = field(default_factory=Events)
+    runs: Counter[str] = field(default_factory=Counter)
+    """The runs that this process has made, by schedule."""
+    missed: Counter[str] = field(default_factory=Counter)
+    """How often runs of a schedule were passed over by its policy."""
+
+
+class ScheduleFigures(NamedTuple):
+    """What this process knows of a schedule, for metrics."""
+
+    schedule: str
+    runs: int
+    missed: int
+    overdue_seconds: float | None
+    """The time since a run is due that was not made; None if another process owns the schedule."""
 
 
 class Present:
@@ -101,13 +117,13 @@ class PartitionOwner:
 
     __slots__ = (
         "_blocked",
+        "_board",
         "_changed",
         "_end",
         "_parts",
         "_present",
         "_stopping",
         "_unread",
-        "board",
         "next_offset",
         "partition",
         "taken",
@@ -115,8 +131,7 @@ class PartitionOwner:
 
     def __init__(self, parts: SchedulingParts, partition: TierPartition) -> None:
         self.partition = partition
-        self.board: Board | None = None
-        """The schedules; None unless this process has taken them over."""
+        self._board: Board | None = None  # As it was taken over last.
         self.taken = asyncio.Event()
         """Set while the schedules are taken over, so that records of the topic can be put."""
         self.next_offset = 0
@@ -148,9 +163,9 @@ class PartitionOwner:
         while not self._stopping.is_set():
             store = self._parts.open_store(self.partition.partition)
             try:
-                await self._take_over(store)
+                board = await self._take_over(store)
                 backoff.reset()
-                await self._work(store)
+                await self._work(store, board)
             except RunRefused as refused:
                 self._block(refused)
             except KafkaError as error:
@@ -161,25 +176,32 @@ class PartitionOwner:
                     error,
                 )
             finally:
-                self.board = None
                 await store.close()
             pause = clock.now() + backoff.next_ms() / 1000
             await until(clock, pause, self._stopping)
 
-    async def _take_over(self, store: ScheduleStore) -> None:
+    def overdue_seconds(self) -> dict[str, float]:
+        """The time since each schedule here has a run that is due and not made; mostly 0."""
+        now_ms = self._present.ms()
+        board = self._board
+        return {
+            stored.name: max(0, now_ms - (now_ms if due_ms is None else due_ms)) / 1000
+            for stored, due_ms in (() if board is None else board.due())
+        }
+
+    async def _take_over(self, store: ScheduleStore) -> Board:
         read = await store.take_over()
         self._end = read.end
         board = Board(read.entries)
         owner = Owner(f"{socket.gethostname()}/{os.getpid()}", self._parts.clock.wall_ms())
         claim = self._kept(key_of(owner), encoded(owner))
         self._present.told(await store.write([claim]))
-        self.board = board
+        self._board = board
         self.taken.set()
         log.debug("event=schedules.owned %s schedules=%d", self._place(), len(board.schedules))
+        return board
 
-    async def _work(self, store: ScheduleStore) -> None:
-        board = self.board
-        assert board is not None, "it was taken over"
+    async def _work(self, store: ScheduleStore, board: Board) -> None:
         clock = self._parts.clock
         while not self._stopping.is_set():
             # Before the look at the records, so one that is put after it ends the wait below.
@@ -252,6 +274,8 @@ class PartitionOwner:
 
     def _tell(self, step: Step) -> None:
         events = self._parts.events
+        self._parts.runs.update(run.definition.name for run in step.runs)
+        self._parts.missed.update(name for name, _, _ in step.missed)
         for run in step.runs if events.wants("schedule.run") else ():
             details = {"schedule": run.definition.name, "run": run.id}
             events.tell(Event("schedule.run", topic=run.definition.topic, details=details))

@@ -32,7 +32,11 @@ from sharegroup.worker.retrying.tier_log import (
     TierPartition,
     TierRecord,
 )
-from sharegroup.worker.scheduling.partition_owner import PartitionOwner, SchedulingParts
+from sharegroup.worker.scheduling.partition_owner import (
+    PartitionOwner,
+    ScheduleFigures,
+    SchedulingParts,
+)
 from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
 
 log = logging.getLogger(__name__)
@@ -90,8 +94,8 @@ class ScheduleOwner:
             self._tasks = None
             try:
                 await self._tier_log.close()
-                await self._access.close()
             finally:
+                await self._access.close()
                 # `stop` waits for this, also if the close has failed.
                 self._ended.set()
 
@@ -99,6 +103,17 @@ class ScheduleOwner:
         """Finish the transactions that are under way, and leave the group."""
         self._stopping.set()
         await self._ended.wait()
+
+    def figures(self) -> tuple[ScheduleFigures, ...]:
+        """What this process knows of its schedules."""
+        overdue: dict[str, float] = {}
+        for owner in self._owners.values():
+            overdue |= owner.overdue_seconds()
+        runs, missed = self._parts.runs, self._parts.missed
+        names = sorted({*overdue, *runs, *missed})
+        return tuple(
+            ScheduleFigures(name, runs[name], missed[name], overdue.get(name)) for name in names
+        )
 
     async def assigned(self, partitions: Mapping[TierPartition, Committed]) -> None:
         """Start an owner for each partition."""
@@ -122,8 +137,7 @@ class ScheduleOwner:
             owner.stop()
             running, reading = self._tasks_of.pop(partition)
             reading.cancel()
-            ending.append(running)
-            await self._commit(owner)
+            ending += (running, asyncio.ensure_future(self._commit(owner)))
         if not ending:
             return
         # The next owner fences one that is cut off here.

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from sharegroup.errors import InvalidTimestamp
 from sharegroup.schedules.schedule import StoredSchedule, partition_of
 from sharegroup.schedules.schedule_records import parsed
 from sharegroup.worker import App, Event, NotConnected, Record, Retry, ScheduledRun
+from sharegroup.worker.scheduling.partition_owner import Present
 from sharegroup.worker.testing import AppTest
+from sharegroup.worker.transport.memory_clock import MemoryClock
 
 
 def run(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
@@ -207,6 +210,16 @@ async def test_a_run_is_told() -> None:
     assert [(event.topic, event.details) for event in told] == [
         ("reports", {"schedule": "report", "run": "report@2026-01-01T00:05:00Z"})
     ]
+
+
+def test_a_clock_that_differs_by_more_than_an_hour_is_wrong() -> None:
+    clock = MemoryClock()
+    present = Present(clock)
+    present.told(clock.wall_ms() + 3_600_000)
+    assert present.ms() == clock.wall_ms() + 3_600_000
+
+    with pytest.raises(InvalidTimestamp, match=r"differs by 3601 s; expected at most 3600 s"):
+        present.told(clock.wall_ms() - 3_601_000)
 
 
 @run
