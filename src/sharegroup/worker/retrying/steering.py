@@ -159,8 +159,11 @@ class Steering:
             replies.append(self._reply(offset, command.record_id, answer, command.ask))
         read = [offset for offset, taken in meant.items() if taken.is_read]
         await self._commit(records, replies, self._shelf.committed_with(read))
-        # Those that are not read yet have a mark, and are passed over when they are.
         self._shelf.done([taken.waiting for taken in meant.values() if taken.is_read])
+        # Those that are not read yet have a mark, and are passed over when they are.  But some may
+        # have come to the shelf while the transaction was under way.
+        unread = meant.keys() - set(read)
+        self._shelf.done([waiting for _, waiting in self._shelf.take_at(unread)])
         for offset in meant:
             del found[offset]
 

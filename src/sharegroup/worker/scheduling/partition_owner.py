@@ -42,7 +42,8 @@ from sharegroup.worker.events import Event, Events
 from sharegroup.worker.ports import Header, WorkerClock
 from sharegroup.worker.retrying.tier_log import TierPartition, TierRecord
 from sharegroup.worker.retrying.tier_mover import until
-from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleStore, ScheduleWrite
+from sharegroup.worker.retrying.tier_moves import MovedRecord
+from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleStore
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +237,7 @@ class PartitionOwner:
             if isinstance(entry, ScheduleDefinition | ScheduleCommand):
                 board.put(entry)
 
-    def _writes(self, step: Step) -> Iterator[ScheduleWrite]:
+    def _writes(self, step: Step) -> Iterator[MovedRecord]:
         for run in step.runs:
             yield self._record(run)
         for stored in step.stored:
@@ -244,18 +245,18 @@ class PartitionOwner:
         for key in step.deleted:
             yield self._kept(key, None)
 
-    def _record(self, run: DueRun) -> ScheduleWrite:
+    def _record(self, run: DueRun) -> MovedRecord:
         definition = run.definition
         value = definition.value
         if definition.sends_run:
             value = run_value(ScheduledRun(definition.name, moment(run.due_ms), run.id))
         headers: list[Header] = [(RUN_HEADER, run.id.encode())]
         self._parts.add_headers(definition.topic, headers)
-        return ScheduleWrite(definition.topic, definition.record_key, value, headers)
+        return MovedRecord(definition.topic, definition.record_key, value, headers)
 
-    def _kept(self, key: bytes, value: bytes | None) -> ScheduleWrite:
+    def _kept(self, key: bytes, value: bytes | None) -> MovedRecord:
         topic, partition = self.partition
-        return ScheduleWrite(topic, key, value, partition=partition)
+        return MovedRecord(topic, key, value, partition=partition)
 
     def _block(self, refused: RunRefused) -> None:
         self._blocked[refused.topic] = self._parts.clock.now() + BLOCKED_SECONDS

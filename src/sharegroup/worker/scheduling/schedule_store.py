@@ -6,19 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from sharegroup.schedules.schedule_log import ReadPartition
-from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.tier_log import TierLog
-
-
-class ScheduleWrite(NamedTuple):
-    """A record of a transaction."""
-
-    topic: str
-    key: bytes
-    value: bytes | None
-    headers: Sequence[Header] = ()
-    partition: int | None = None
-    """None: the one that the key gives."""
+from sharegroup.worker.retrying.tier_moves import MovedRecord
 
 
 class RunRefused(Exception):
@@ -38,7 +27,7 @@ class ScheduleStore(Protocol):
     async def take_over(self) -> ReadPartition:
         """Fence the owner before, and return what it has committed, to the end."""
 
-    async def write(self, records: Sequence[ScheduleWrite]) -> int:
+    async def write(self, records: Sequence[MovedRecord]) -> int:
         """Write all records, or none, and return the broker's time of the last one.
 
         Raises RunRefused if one of the topics is to blame.

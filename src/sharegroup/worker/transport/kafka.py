@@ -41,8 +41,10 @@ from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
+    from sharegroup.worker.retrying.tier_log import TierLog
     from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
     from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+    from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 
 log = logging.getLogger(__name__)
 
@@ -299,6 +301,14 @@ def kafka_parts(app: Application) -> WorkerParts:
 
         return open_schedules(config, app.name, owners_group(app.name))
 
+    def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
+        # Imported here, because only a steered group moves records in transactions.
+        from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+        from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
+
+        assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
+        return KafkaTierMoves(config, group, tier_log)
+
     told: set[str] = set()
 
     async def group_limits(group: str) -> ShareGroupLimits:
@@ -314,6 +324,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,
         open_schedules=open_app_schedules,
+        open_tier_moves=open_tier_moves,
         admin=admin,
         group_limits=group_limits,
         reachability=reachability,

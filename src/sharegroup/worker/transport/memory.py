@@ -21,9 +21,11 @@ from sharegroup.schedules.schedule import owners_group, schedules_topic
 from sharegroup.schedules.schedule_log import NewestRecords, ReadPartition
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import SendOptions, WrittenRecord
-from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleAccess, ScheduleWrite
+from sharegroup.worker.retrying.tier_log import TierLog
+from sharegroup.worker.retrying.tier_moves import MovedRecord
+from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleAccess
 from sharegroup.worker.transport.memory_clock import MemoryClock
-from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog
+from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog, MemoryTierMoves
 from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place
 
 
@@ -45,6 +47,7 @@ class MemoryProcess:
             clock=self._world.clock,
             open_tier_log=self._open_tier_log,
             open_schedules=self._open_schedules,
+            open_tier_moves=self._open_tier_moves,
             admin=None,
             group_limits=self._group_limits,
             reachability=lambda: Reachability(is_connected=True, lost={}),
@@ -87,6 +90,10 @@ class MemoryProcess:
 
         tier_log = self._open_tier_log(owners_group(self._app_name))
         return ScheduleAccess(tier_log, open_store, self._close)
+
+    def _open_tier_moves(self, group: str, tier_log: TierLog) -> MemoryTierMoves:
+        assert isinstance(tier_log, MemoryTierLog), "as `_open_tier_log` opens it"
+        return MemoryTierMoves(group, self._world.log, tier_log)
 
     async def _group_limits(self, group: str) -> ShareGroupLimits:
         limits = self._world.group(group).limits
@@ -171,7 +178,7 @@ class MemoryScheduleStore:
             newest.put(record.key, record.value)
         return ReadPartition(newest.entries(), len(records))
 
-    async def write(self, records: Sequence[ScheduleWrite]) -> int:
+    async def write(self, records: Sequence[MovedRecord]) -> int:
         """Write all records, or none if one of the topics fails."""
         if self._outbox.is_cut:
             await asyncio.Event().wait()  # The process is dead.

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sharegroup.client import IllegalStateError, Producer, TopicPartition
+from sharegroup.client import IllegalStateError, Producer, RecordMetadata, TopicPartition
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.produce.producer import SendFuture
 from sharegroup.client.settings.client_config import ClientConfig, ReadingConfig, config_from
 from sharegroup.dead_letters.redrive_copies import OF_ONE_TARGET
 from sharegroup.errors import InvalidTransactionState, KafkaError
 from sharegroup.schedules.schedule import schedules_topic, transactional_id
 from sharegroup.schedules.schedule_log import ReadPartition, read_partition
-from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleAccess, ScheduleWrite
+from sharegroup.worker.retrying.tier_moves import MovedRecord
+from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleAccess
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog, connection_options
+from sharegroup.worker.transport.transaction_writes import OF_ITS_TRANSACTION, write_all
 
 TRANSACTION_TIMEOUT_MS = 20_000
 """Time after which the coordinator aborts a transaction, for example of a killed owner."""
@@ -76,41 +77,34 @@ class KafkaScheduleStore:
         await self._producer.init_transactions()
         return await read_partition(self._reading, self._where, timeout_ms=OPEN_WAIT_MS)
 
-    async def write(self, records: Sequence[ScheduleWrite]) -> int:
+    async def write(self, records: Sequence[MovedRecord]) -> int:
         """Write all records, or none, and return the broker's time of the last one."""
         assert records[-1].topic == self._where.topic, "the last record has the broker's time"
         try:
             await self._producer.begin_transaction()
-            sent = [(record.topic, await self._sent(record)) for record in records]
-            await self._producer.flush()
-            for topic, future in sent:
-                self._check(topic, future)
+            outcomes = await write_all(self._producer, records)
+            if errors := [error for error in map(_error, records, outcomes) if error is not None]:
+                raise min(errors, key=lambda error: isinstance(error, OF_ITS_TRANSACTION))
             await self._producer.commit_transaction()
         except IllegalStateError as error:
             # The producer has failed in the background.
             raise InvalidTransactionState(str(error)) from error
-        return sent[-1][1].result().timestamp_ms
-
-    async def _sent(self, record: ScheduleWrite) -> SendFuture:
-        topic, key, value, headers, partition = record
-        try:
-            return await self._producer.send(
-                topic, value, key=key, headers=headers, partition=partition
-            )
-        except KafkaError as error:
-            raise self._refusal(topic, error) from error
-
-    def _check(self, topic: str, future: SendFuture) -> None:
-        error = future.exception()
-        if isinstance(error, KafkaError):
-            raise self._refusal(topic, error) from error
-        assert error is None, error
-
-    def _refusal(self, topic: str, error: KafkaError) -> Exception:
-        """Return the error to raise: of one topic of runs, or of the whole transaction."""
-        is_of_topic = isinstance(error, OF_ONE_TARGET) and topic != self._where.topic
-        return RunRefused(topic, error) if is_of_topic else error
+        last = outcomes[-1]
+        assert not isinstance(last, KafkaError), "there are no errors"
+        return last.timestamp_ms
 
     async def close(self) -> None:
         """Close the producer, which aborts what is open, without waiting for it."""
         await self._producer.close(timeout=0)
+
+
+def _error(record: MovedRecord, outcome: RecordMetadata | KafkaError) -> Exception | None:
+    """Return the error of a record: of the topic of a run, or of the whole transaction."""
+    if not isinstance(outcome, KafkaError):
+        return None
+    is_run = record.partition is None  # The partition of states is given.
+    return (
+        RunRefused(record.topic, outcome)
+        if is_run and isinstance(outcome, OF_ONE_TARGET)
+        else outcome
+    )

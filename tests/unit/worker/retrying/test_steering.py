@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,21 @@ from sharegroup.waiting.control_records import (
 )
 from sharegroup.waiting.done_offsets import OFFSETS_MAX
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.retrying.tier_log import Committed, TierPartition
-from tests.unit.worker.retrying.cluster import SESSION_SECONDS, START_MS, Cluster, Lying, Process
+from sharegroup.worker.ports import WrittenRecord
+from sharegroup.worker.retrying.control_state import ControlState
+from sharegroup.worker.retrying.shelf import Shelf
+from sharegroup.worker.retrying.steering import Steering
+from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
+from sharegroup.worker.retrying.tier_moves import MovedRecord
+from sharegroup.worker.retrying.waiting import Moment, waiting_of
+from tests.unit.worker.retrying.cluster import (
+    SESSION_SECONDS,
+    START_MS,
+    Cluster,
+    LoopClock,
+    Lying,
+    Process,
+)
 
 CONTROL = "g.retry.control"
 SEEN_SECONDS = 1.1
@@ -411,3 +425,37 @@ def test_broker_that_is_away_delays_commands_and_loses_none() -> None:
         assert isinstance(NetworkException("away"), Exception)
 
     play(scene)
+
+
+def test_record_that_is_read_while_its_command_is_carried_out_is_not_moved_again() -> None:
+    """It was not on the shelf when the transaction began."""
+    partition = TierPartition("g.retry.2m", 0)
+    headers = (("__sharegroup.id", b"f00"),)
+    record = TierRecord(0, START_MS, None, b"a", headers)
+    shelf = Shelf(Committed(0), records_max=10, bytes_max=10_000)
+    put = waiting_of(record, Moment(START_MS, 0))
+
+    class ReadMeanwhile:
+        async def move(
+            self, _: TierPartition, records: Sequence[MovedRecord], __: Committed
+        ) -> Sequence[WrittenRecord]:
+            shelf.put(put, 0)
+            return ()
+
+        async def record_at(self, _: TierPartition, __: int) -> TierRecord:
+            return record
+
+    async def scene() -> None:
+        control = ControlState()
+        moves: Any = ReadMeanwhile()
+        steering = Steering("g", partition, shelf, moves=moves, control=control, clock=LoopClock())
+        given = Command(
+            record_id="f00", intent=Intent.RUN, place=Place(*partition, 0), ask="a", by="anna",
+            asked_ms=START_MS,
+        )  # fmt: skip
+        control.read([given], control.reading())
+        await steering.obey()
+        assert shelf.take(1_000_000, 10) == []
+        assert shelf.to_commit() == Committed(1)
+
+    virtual_time.run(scene())
