@@ -31,7 +31,7 @@ from tests.integration.worker.processes import WorkerProcess
 from tests.support.limits import HANGING_SECONDS
 
 IS_LONG = bool(os.environ.get("CHAOS"))
-SCHEDULES = 80 if IS_LONG else 12
+SCHEDULES = 100 if IS_LONG else 12
 FAULTS = 16 if IS_LONG else 2
 RUNS_MIN = 10_000 if IS_LONG else 200
 SEED = int(os.environ.get("SEED", "7"))
