@@ -11,7 +11,8 @@ from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import InvalidRecord
-from sharegroup.schedules.schedule_records import Entry, parsed
+from sharegroup.schedules.schedule import partition_of
+from sharegroup.schedules.schedule_records import Entry, Owner, parsed
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,9 @@ def entries_of(records: Iterable[tuple[bytes, bytes]], where: TopicPartition) ->
     """Yield what these records have; those that are not valid are logged and left out."""
     for key, value in records:
         try:
-            yield parsed(key, value)
+            entry = parsed(key, value)
+            _check_place(entry, where)
+            yield entry
         except ValueError as error:
             log.warning(
                 "event=schedules.unreadable topic=%s partition=%d reason=%r effect=left_out do=%r",
@@ -68,6 +71,16 @@ def entries_of(records: Iterable[tuple[bytes, bytes]], where: TopicPartition) ->
                 str(error),
                 "find the program that writes to this topic, or use this library's newer version",
             )
+
+
+def _check_place(entry: Entry, where: TopicPartition) -> None:
+    """Raise ValueError for a schedule of another partition, whose owner runs it, too."""
+    if isinstance(entry, Owner) or partition_of(entry.name) == where.partition:
+        return
+    raise ValueError(
+        f"schedule {entry.name!r} belongs to partition {partition_of(entry.name)}, and a record of "
+        f"it is in partition {where.partition}"
+    )
 
 
 async def read_partition(
