@@ -72,6 +72,13 @@ def test_a_fixed_time_in_the_overlap_is_due_once() -> None:
     ]
 
 
+def test_a_fixed_time_is_not_due_again_in_the_repeated_hour() -> None:
+    """An owner that takes over in the second 2:10 must not run 2:30 again."""
+    second_pass = ms("2026-10-25T02:10+01:00")
+
+    assert Cron("30 2 * * *", BERLIN).next_after(second_pass) == ms("2026-10-26T02:30+01:00")
+
+
 def test_an_hourly_expression_follows_real_time() -> None:
     hourly = Cron("0 * * * *", BERLIN)
 

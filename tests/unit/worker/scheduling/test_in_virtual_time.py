@@ -249,3 +249,17 @@ async def test_a_forged_record_in_the_topic_is_left_out() -> None:
 async def test_a_command_without_a_running_application_says_what_to_do() -> None:
     with pytest.raises(NotConnected, match=r"app\.client\(\)"):
         await Shop().app.schedules.pause("report")
+
+
+@run
+async def test_a_command_is_carried_out_once_although_its_record_is_read_again() -> None:
+    """The next owner reads the topic from the last committed offset on, which may be its start."""
+    shop = Shop()
+    async with shop.app.test() as t:
+        await shop.app.schedules.run("report")
+        await t.settle()
+        for _ in range(2):
+            await t.crash()
+            await t.advance("1s")
+
+    assert len(shop.ids) == 1
