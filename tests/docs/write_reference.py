@@ -19,12 +19,15 @@ SECTIONS = {
         "Batching", "Holding", "Payload", "Registry", "Route",
     ),
     "Values of options and reasons": (
-        "StartFrom", "OnUnreadable", "SchemaFormat", "DeadLetterReason",
+        "StartFrom", "OnUnreadable", "SchemaFormat", "DeadLetterReason", "Missed",
     ),
     "In a handler": ("Record", "Context", "Reject", "Release", "RetryAfter", "SomeFailed"),
     "Around handlers": ("Call", "Proceed", "Event"),
     "What goes wrong": ("HandlingTimeout", "HandlerCrashed", "UnreadablePayload", "NotConnected"),
     "Sending": ("worker.sender.Sender",),
+    "Schedules": (
+        "ScheduledRun", "worker.scheduling.schedule_commands.ScheduleCommands",
+    ),
     "Tests": (
         "worker.testing.app_test.AppTest", "worker.testing.history.SentRecord",
         "worker.testing.history.Outcome",
@@ -41,6 +44,8 @@ GIVEN = {
     "Route",
     "Sender",
     "AppTest",
+    "ScheduleCommands",
+    "ScheduledRun",
     "SentRecord",
     "StopReport",
 }

@@ -9,6 +9,7 @@ from sharegroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sharegroup.dead_letters.reasons import DeadLetterReason as DeadLetterReason
+    from sharegroup.schedules.schedule import Missed as Missed, ScheduledRun as ScheduledRun
     from sharegroup.worker.app import App as App
     from sharegroup.worker.declarations.retry import Retry as Retry
     from sharegroup.worker.declarations.route import (
@@ -51,6 +52,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "dead_letters.reasons": "DeadLetterReason",
+            "schedules.schedule": "Missed ScheduledRun",
             "worker.app": "App",
             "worker.declarations.retry": "Retry",
             "worker.declarations.route": """

@@ -49,6 +49,19 @@ from sharegroup.worker.declarations.checks import (
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.schedules import (
+    THE_RUN,
+    DeclaredSchedule,
+    Plan,
+    ScheduleOptions,
+    TheRun,
+    cron_of,
+    declared_schedule,
+    interval_of,
+    no_handler_here,
+    topics_with_schedules,
+    with_schedule,
+)
 from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Event, Events, Listener, check_name
@@ -57,6 +70,7 @@ from sharegroup.worker.other_names import OF_APPS, missing_attribute
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.redaction import Redact, Redaction
 from sharegroup.worker.routed import Declare, Routed
+from sharegroup.worker.scheduling.schedule_commands import ScheduleCommands
 from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
@@ -69,6 +83,7 @@ if TYPE_CHECKING:
 Sent = TypeVar("Sent")
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
+Scheduled = TypeVar("Scheduled", bound=Routed[Any, Any])
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 AroundCall = TypeVar("AroundCall", bound=Middleware)
 OnEvent = TypeVar("OnEvent", bound=Listener)
@@ -154,8 +169,8 @@ class App:
         self._redact = redact
         self.middlewares: list[Middleware] = []
         self.outlet = Outlet(app_name=name)
-        self.topic_list: tuple[TopicDeclaration, ...] = ()
-        """The topics that `topic` declared."""
+        self._topics: tuple[TopicDeclaration, ...] = ()
+        self.schedule_list: tuple[DeclaredSchedule, ...] = ()  # Of `every` and `cron`.
         self.is_watched = False
         """Whether events are logged and handlers traced.  Set by the first `start` or `client`."""
         self._routed: list[Routed[Any, Any]] = []
@@ -209,6 +224,16 @@ class App:
     def talk_to(self, bootstrap_servers: str | list[str], origin: str = "an argument") -> None:
         """Name the cluster explicitly; ``origin`` says in logs and errors what did so."""
         self._explicit_servers = (bootstrap_servers, origin)
+
+    @property
+    def schedules(self) -> ScheduleCommands:
+        """Pauses, resumes and runs schedules: ``await app.schedules.pause("nightly")``."""
+        return ScheduleCommands(self.name, self.outlet)
+
+    @property
+    def topic_list(self) -> tuple[TopicDeclaration, ...]:
+        """The topics that `topic` declared, and that of the schedules if there are any."""
+        return topics_with_schedules(self._topics, self.name, self.schedule_list)
 
     @property
     def route_list(self) -> tuple[Route, ...]:
@@ -302,8 +327,54 @@ class App:
                 f"topic {name!r}: min_insync_replicas={min_insync_replicas} and {MIN_INSYNC!r} in "
                 f"configs; expected only one of them"
             )
-        self.topic_list += (TopicDeclaration(name, partitions, settings, replication),)
+        self._topics += (TopicDeclaration(name, partitions, settings, replication),)
         return name
+
+    def every(
+        self,
+        interval: Duration,
+        *,
+        to: Routed[Sent, Any] | None = None,
+        payload: Sent | TheRun = THE_RUN,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Scheduled], Scheduled]:
+        """Send a record to a handler in this interval, counted from 1970-01-01T00:00Z.
+
+        Used as a decorator above that of the handler, or as a plain call with ``to``.  Without
+        ``payload`` the handler gets a `ScheduledRun`.  ``missed`` says what happens to runs that
+        were due while no process could make them.  A definition replaces the one that is in force
+        if its ``revision`` is higher.
+        """
+        return self._scheduled(to, Plan(interval_of(interval), payload, options))
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        to: Routed[Sent, Any] | None = None,
+        payload: Sent | TheRun = THE_RUN,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Scheduled], Scheduled]:
+        """Send a record to a handler at the times of a cron expression, in this time zone.
+
+        The expression has five fields, or six with seconds first.  A fixed time that the clock
+        skips is due after the gap, and one that the clock repeats is due once.  The other options
+        are those of `every`.
+        """
+        return self._scheduled(to, Plan(cron_of(expression, timezone), payload, options))
+
+    def _scheduled(self, to: Any, plan: Plan) -> Callable[[Scheduled], Scheduled]:
+        def declare(routed: Scheduled) -> Scheduled:
+            if routed not in self._routed:
+                raise no_handler_here(self.name, routed)
+            declared = declared_schedule(routed.route, plan)
+            self.schedule_list = with_schedule(self.schedule_list, declared, self.name)
+            return routed
+
+        if to is not None:
+            declare(to)
+        return declare
 
     def narrow(
         self, groups: Iterable[str] = (), *, concurrency: int | Literal["auto"] | None = None
@@ -402,7 +473,7 @@ class App:
         # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.infrastructure.isolation import check_isolation
-        from sharegroup.worker.infrastructure.rights import check_rights
+        from sharegroup.worker.infrastructure.rights import SchedulesNeed, check_rights
         from sharegroup.worker.running.worker import Worker
         from sharegroup.worker.telemetry.logs import watch
 
@@ -418,7 +489,7 @@ class App:
             if self.prepare and parts.admin is not None:
                 await prepare(self, parts.admin)
             if parts.admin is not None:
-                await check_rights(self.route_list, parts.admin)
+                await check_rights(self.route_list, parts.admin, SchedulesNeed.of(self))
                 await check_isolation(self, parts.admin)
             await resources.enter_async_context(self.opened(parts.outbox, parts.clock))
             worker = Worker(self, parts)

@@ -36,6 +36,8 @@ EVENTS: Mapping[str, str] = {
     "record.lock_lost": "The lock ended while a handler ran; the handler was cancelled.",
     "outbox.blocked": "A retry or dead-letter topic cannot be written; the record is held.",
     "outbox.unblocked": "The topic can be written again.",
+    "schedule.run": "A run of a schedule was written; `details` has the `schedule` and the `run`.",
+    "schedule.missed": "Runs of a schedule were passed over by its policy; `details` has the span.",
     "redaction.failed": "`redact` failed; `details` has the reason, and the text is omitted.",
     "infrastructure.created": "A missing topic or setting was created.",
     "infrastructure.drift": "A topic or setting differs from its declaration.",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sharegroup.client.net.cluster import Reachability
     from sharegroup.worker.retrying.tier_log import TierLog
     from sharegroup.worker.retrying.tier_moves import TierMoves
+    from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
 
 
 SUSPECTED_FROM = 5
@@ -58,6 +59,8 @@ class WorkerParts(NamedTuple):
     clock: WorkerClock
     open_tier_log: Callable[[str], TierLog]
     """Opens the retry tiers of a group."""
+    open_schedules: Callable[[], ScheduleAccess]
+    """Opens the schedules of the application, if it has any."""
     open_tier_moves: Callable[[str, TierLog], TierMoves]
     """Opens the moves of a steered group, as the member that the tier log is."""
     admin: AdminClient | None

@@ -147,6 +147,28 @@ class Geocoder(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
+def test_each_report_of_a_schedule_is_made_once(broker: ServeProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+
+    def reports() -> list[str]:
+        return sorted(path.name for path in folder.glob("periodic@*.txt"))
+
+    environment = {"REPORTS": str(folder), "PERIOD_SECONDS": "1"}
+    with worker("examples.schedules:app", broker, tmp_path, **environment):
+        wait_until(lambda: len(reports()) >= 3, reports)
+    listed = json.loads(
+        sharegroup(
+            "schedules", "list", "reports", "--json",
+            "--bootstrap-server", broker.bootstrap_servers,
+        )
+    )  # fmt: skip
+    assert [(row["name"], row["topic"]) for row in listed] == [
+        ("daily", "reports"),
+        ("periodic", "reports"),
+    ]
+    assert listed[1]["runs"] >= 3
+
+
 def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Geocoder) as api:
         thread = threading.Thread(target=api.serve_forever)

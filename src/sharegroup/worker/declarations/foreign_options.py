@@ -141,6 +141,21 @@ OF_AN_APP: Mapping[str, str] = {
 }
 """Name of an option of an application elsewhere: what to use instead."""
 
+OF_A_SCHEDULE: Mapping[str, str] = {
+    "schedule": "the first argument: app.every('5m') or app.cron('0 6 * * 1-5')",
+    "crontab": "app.cron('0 6 * * 1-5', timezone='Europe/Berlin')",
+    "task": "to=handler, or the decorator above the handler",
+    "args": "payload=..., one value",
+    "kwargs": "payload=..., one value",
+    "relative": "nothing: an interval counts from 1970, so all processes agree",
+    "expires": "missed='skip', or compare the run's due time in the handler",
+    "tz": "timezone='Europe/Berlin'",
+    "coalesce": "missed='last'",
+    "misfire_grace_time": "missed='skip', 'last' or 'all'",
+    "max_instances": "concurrency=... of the handler",
+}
+"""Options of the schedules of Celery and APScheduler."""
+
 
 def refuse_unknown(
     given: Collection[str],
@@ -153,7 +168,9 @@ def refuse_unknown(
         if name in known:
             continue
         if name in elsewhere:
-            kind = "a share group" if elsewhere is ELSEWHERE else "an App"
+            kind = "an App" if elsewhere is OF_AN_APP else "a schedule"
+            if elsewhere is ELSEWHERE:
+                kind = "a share group"
             raise InvalidConfig(f"{whose}: {name} is not an option of {kind}; {elsewhere[name]}")
         near = difflib.get_close_matches(name, known, n=1)
         hint = (

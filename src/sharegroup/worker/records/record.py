@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, redrive_headers
+from sharegroup.schedules.schedule import RUN_HEADER, ScheduledRun, parsed_run
 from sharegroup.worker.durations import Duration
 from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
@@ -115,6 +116,15 @@ class Record:
     def headers(self) -> Sequence[Header]:
         """The application's headers, without those that the worker adds."""
         return own_headers(self.delivery.headers)
+
+    @property
+    def scheduled_run(self) -> ScheduledRun | None:
+        """The run of a schedule that this record is; None if it is none.
+
+        It is a claim: every producer of the topic can write such a header.
+        """
+        content = self.header(RUN_HEADER)
+        return None if content is None else parsed_run(content.decode("utf-8", "replace"))
 
     def header(self, name: str) -> bytes | None:
         """The content of the last header of this name; None if it is missing or null."""

@@ -51,6 +51,8 @@ LEVELS: Mapping[str, int] = {
     "record.timed_out": logging.WARNING,
     "record.lock_lost": logging.WARNING,
     "outbox.blocked": logging.ERROR,
+    "schedule.run": logging.DEBUG,
+    "schedule.missed": logging.WARNING,
     "redaction.failed": logging.WARNING,
     "infrastructure.drift": logging.WARNING,
 }

@@ -41,6 +41,7 @@ from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.worker.dead_letters import letters_topic
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.schedules import topic_of_schedules
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.retrying.postponer import retry_topics
@@ -125,6 +126,10 @@ class AppTest:
             self._world.group(route.group)
             for topic in retry_topics(route):
                 self._world.log.create(topic.name, log_append_time=True)
+        if self._app.schedule_list:
+            topic = topic_of_schedules(self._app.name)
+            assert topic.partitions is not None, "their number is a part of the format"
+            self._world.log.create(topic.name, partitions=topic.partitions, log_append_time=True)
         try:
             await self._start()
         except BaseException:
@@ -297,7 +302,7 @@ class AppTest:
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
-            process = MemoryProcess(self._world)
+            process = MemoryProcess(self._world, self._app.name)
             parts = process.parts()
             await stack.enter_async_context(self._app.opened(parts.outbox, parts.clock))
             worker = Worker(self._app, parts)

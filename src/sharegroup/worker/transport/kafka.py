@@ -32,6 +32,7 @@ from sharegroup.client.settings.kafka_properties import shared_options
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
+from sharegroup.schedules.schedule import owners_group
 from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import RealTimeClock, SendOptions, WrittenRecord
@@ -41,6 +42,7 @@ from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
     from sharegroup.worker.retrying.tier_log import TierLog
+    from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
     from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
     from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 
@@ -293,6 +295,12 @@ def kafka_parts(app: Application) -> WorkerParts:
 
         return KafkaTierLog(config, scheduler_group(group))
 
+    def open_app_schedules() -> ScheduleAccess:
+        # Imported here, because only an application with schedules needs it.
+        from sharegroup.worker.transport.schedule_store_kafka import open_schedules
+
+        return open_schedules(config, app.name, owners_group(app.name))
+
     def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
         # Imported here, because only a steered group moves records in transactions.
         from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
@@ -315,6 +323,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         outbox=KafkaOutbox(producer),
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,
+        open_schedules=open_app_schedules,
         open_tier_moves=open_tier_moves,
         admin=admin,
         group_limits=group_limits,

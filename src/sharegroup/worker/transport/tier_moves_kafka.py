@@ -20,7 +20,6 @@ from sharegroup.client import (
     IllegalStateError,
     OffsetAndMetadata,
     Producer,
-    SendFuture,
     TopicPartition,
 )
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
@@ -35,8 +34,6 @@ from sharegroup.errors import (
     KafkaError,
     RequestTimedOut,
     StaleMemberEpoch,
-    TransactionAbortable,
-    TransactionAborted,
     UnknownMemberId,
 )
 from sharegroup.waiting.control_records import ControlRecord
@@ -47,6 +44,7 @@ from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition, TierRecord
 from sharegroup.worker.retrying.tier_moves import MovedRecord, MovesRefused
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog, connection_options
+from sharegroup.worker.transport.transaction_writes import OF_ITS_TRANSACTION, write_all
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +65,6 @@ NOT_OWNED = (
     StaleMemberEpoch,
     UnknownMemberId,
 )
-OF_ITS_TRANSACTION = (TransactionAbortable, TransactionAborted)
-"""Errors of a record because another one of its transaction has failed."""
 
 
 class KafkaTierMoves:
@@ -151,16 +147,12 @@ class KafkaTierMoves:
             self._producer = Producer(**self._options)
         producer = self._producer
         await producer.begin_transaction()
-        futures = await _written(producer, records)
         written, errors = [], {}
-        for index, future in enumerate(futures):
-            if isinstance(future, KafkaError):
-                errors[index] = future
-                continue
-            try:
-                written.append(await future)
-            except KafkaError as error:
-                errors[index] = error
+        for index, outcome in enumerate(await write_all(producer, records)):
+            if isinstance(outcome, KafkaError):
+                errors[index] = outcome
+            else:
+                written.append(outcome)
         refused = {
             index: error
             for index, error in errors.items()
@@ -189,22 +181,6 @@ class KafkaTierMoves:
             log.info("event=move_open group=%s reason=%r", self._options["client_id"], error)
         self._producer = None
         await producer.close(timeout=0)
-
-
-async def _written(
-    producer: Producer, records: Sequence[MovedRecord]
-) -> Sequence[SendFuture | KafkaError]:
-    futures: list[SendFuture | KafkaError] = []
-    for topic, key, value, headers, partition in records:
-        try:
-            future = producer.send_now(
-                topic, value, key=key, headers=headers, partition=partition
-            ) or await producer.send(topic, value, key=key, headers=headers, partition=partition)
-        except KafkaError as error:
-            futures.append(error)
-        else:
-            futures.append(future)
-    return futures
 
 
 async def _commit(producer: Producer) -> None:
