@@ -20,8 +20,8 @@ from sharegroup.client import AdminClient, Producer
 from sharegroup.client.admin.types import NewTopic
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import TopicAlreadyExists
+from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import WrittenRecord

@@ -25,8 +25,8 @@ from sharegroup.errors import (
     UnsupportedVersion,
 )
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.dead_letters import letters_topic
-from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.infrastructure.changes import Change, ChangeKind
 from sharegroup.worker.retrying.postponer import retry_topics

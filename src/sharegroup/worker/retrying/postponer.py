@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from sharegroup.dead_letters.story import RecordOrigin, Story, origin_of
+from sharegroup.dead_letters.story import RecordOrigin, Story, identified, origin_of
 from sharegroup.dead_letters.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.dead_letters.topics import own_topic
+from sharegroup.waiting.retry_topics import due_topic
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
-from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topics import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
@@ -118,7 +118,8 @@ class Postponer:
         """
         # The time of the sending: a handler sees it as that of the record, not the due time.
         origin = RecordOrigin(topic, NOWHERE, NOWHERE, self._clock.wall_ms())
-        return self._write(value, key, own_headers(headers), Story(origin, due_ms=due_ms), origin)
+        story = identified(Story(origin, due_ms=due_ms))
+        return self._write(value, key, own_headers(headers), story, origin)
 
     def _due_by_the_clock_now(self, story: Story, decided: Moment) -> Story:
         stepped_ms = Moment.now(self._clock).stepped_ms(decided)

@@ -32,7 +32,7 @@ from sharegroup.client.settings.kafka_properties import shared_options
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
-from sharegroup.worker.declarations.checks import scheduler_group
+from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import RealTimeClock, SendOptions, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
@@ -178,6 +178,10 @@ class KafkaSource:
         # Ends the poll under way, which may wait for records that are not wanted any more.
         self._consumer.wakeup()
         return self._control.take_waiting()
+
+    async def fetches_ended(self, within_seconds: float) -> None:
+        """Wait until no fetch is under way, at most this long."""
+        await self._control.fetches_ended(within_seconds)
 
     def resume(self) -> None:
         """Take records again."""
