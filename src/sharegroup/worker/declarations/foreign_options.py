@@ -122,6 +122,52 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Name of an option of `share_group` elsewhere: what to use instead."""
 
+_COMMITS = (
+    "nothing: the offset of the lowest unfinished record is committed each second, and when "
+    "partitions are given up"
+)
+OF_CONSUMER_GROUPS: Mapping[str, str] = {
+    **ELSEWHERE,
+    "commit": f"{_COMMITS}; commits by the handler are not built",
+    "manual_offset_management": f"{_COMMITS}; commits by the handler are not built",
+    "manual_offsets": f"{_COMMITS}; commits by the handler are not built",
+    "enable_auto_commit": _COMMITS,
+    "auto_commit": _COMMITS,
+    "auto_commit_interval_ms": _COMMITS,
+    "exactly_once": (
+        "not built: records may run twice after a crash, so let handlers be idempotent "
+        "(docs/idempotent-handlers.md)"
+    ),
+    "transactional": "not built: let handlers be idempotent (docs/idempotent-handlers.md)",
+    **dict.fromkeys(
+        ("seek", "offset", "offsets"),
+        "`sharegroup groups reset-offsets`, while no worker runs; seeking is not built",
+    ),
+    **dict.fromkeys(
+        ("pause", "pause_partition", "resume"),
+        "nothing: a partition is read as fast as handlers finish; pausing one is not built",
+    ),
+    "assign": "nothing: the group assigns the partitions",
+    "partition_assignment_strategy": (
+        "group_protocol='consumer' (the broker assigns) or 'classic' (cooperative-sticky)"
+    ),
+    "rebalance_listener": "app.on('partitions.assigned'), 'partitions.revoked', 'partitions.lost'",
+    "virtual_partitions": "order_by='key': records of one key in order, all others concurrently",
+    "group_configs": "`sharegroup configs`: settings of a consumer group are not declared here",
+    "session_timeout_ms": "the setting consumer.session.timeout.ms of the group on the broker",
+    "heartbeat_interval_ms": "the setting consumer.heartbeat.interval.ms of the group",
+    "group_instance_id": "nothing: static members are not built",
+    "group_id": "the first argument of consumer_group",
+    "consumer_group": "the first argument of consumer_group",
+}
+"""The same for `consumer_group`."""
+
+
+def elsewhere_of(kind: str) -> Mapping[str, str]:
+    """Return the names of options elsewhere for a kind of group, with what to use instead."""
+    return ELSEWHERE if kind == "share" else OF_CONSUMER_GROUPS
+
+
 OF_AN_APP: Mapping[str, str] = {
     "brokers": "bootstrap_servers='host:port'",
     "servers": "bootstrap_servers='host:port'",
@@ -146,14 +192,14 @@ def refuse_unknown(
     given: Collection[str],
     known: Collection[str],
     whose: str,
-    elsewhere: Mapping[str, str] = ELSEWHERE,
+    elsewhere: Mapping[str, str],
+    kind: str,
 ) -> None:
     """Raise InvalidConfig for the first unknown option, with what to use instead if known."""
     for name in given:
         if name in known:
             continue
         if name in elsewhere:
-            kind = "a share group" if elsewhere is ELSEWHERE else "an App"
             raise InvalidConfig(f"{whose}: {name} is not an option of {kind}; {elsewhere[name]}")
         near = difflib.get_close_matches(name, known, n=1)
         hint = (

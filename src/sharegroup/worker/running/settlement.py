@@ -9,6 +9,7 @@ lost                  nothing: the lock ended, and another member may have the r
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import assert_never
@@ -127,6 +128,8 @@ class Settlement:
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
         """The seconds for which this record may be held; 0 without enough room or time."""
         parts, holding, delivery = self._parts, self._route.holding, record.delivery
+        if self._route.blocks and parts.may_hold:
+            return math.inf  # `RecordRouting.room` takes no more instead.
         held = parts.held
         if (
             not parts.may_hold

@@ -22,7 +22,11 @@ from sharegroup.errors import KafkaError, first_error
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
-from sharegroup.worker.parts import ShareGroupLimits, WorkerParts as WorkerParts
+from sharegroup.worker.parts import (
+    CONSUMER_GROUP_LIMITS,
+    ShareGroupLimits,
+    WorkerParts as WorkerParts,
+)
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.running.alone import Alone
@@ -127,7 +131,9 @@ class Worker:
                     routes,
                     self._parts,
                     self._app.events,
-                    limits=await self._limits(group),
+                    limits=await self._limits(group)
+                    if routes[0].is_share
+                    else CONSUMER_GROUP_LIMITS,
                     alone=self._alone,
                     middlewares=self._app.middlewares,
                 )

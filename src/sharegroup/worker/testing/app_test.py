@@ -103,7 +103,7 @@ class AppTest:
             )
         )
         self._history = History(
-            app.events, self._world.log, self._world.groups, _names(app.route_list)
+            app.events, self._world.log, self._world.standing, _names(app.route_list)
         )
         self._worker: Worker | None = None
         self._rest = Rest(self._busy, patience_seconds)
@@ -122,7 +122,10 @@ class AppTest:
                 routed.route = replace(route, processes=0, concurrency=route.processes)
         self._history.listen()
         for route in self._app.route_list:
-            self._world.group(route.group)
+            if route.is_share:
+                self._world.group(route.group)
+            else:
+                self._world.consumer_group(route.group)
             for topic in retry_topics(route):
                 self._world.log.create(topic.name, log_append_time=True)
         try:
@@ -213,6 +216,11 @@ class AppTest:
         assert self._process is not None, "the test has begun"
         self._process.lose(self._history.place(group, record.lineage))
 
+    async def lose_partitions(self, group: str) -> None:
+        """End the membership in a consumer group, as after a session timeout; it joins again."""
+        assert self._process is not None, "the test has begun"
+        await self._process.lose_partitions(group)
+
     async def crash(self) -> None:
         """Kill the process as ``kill -9`` does, and start a new one.
 
@@ -255,6 +263,15 @@ class AppTest:
     def in_topic(self, name: str) -> list[MemoryRecord]:
         """All records in a topic, also those that the worker wrote."""
         return list(self._world.log.records(name))
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets that a consumer group has committed, by partition."""
+        offsets = self._world.log.committed
+        return {
+            number: committed.offset
+            for (name, of_topic, number), committed in offsets.items()
+            if (name, of_topic) == (group, topic)
+        }
 
     # Its parts.
 

@@ -33,13 +33,14 @@ from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
 from sharegroup.waiting.retry_topics import scheduler_group
-from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
+from sharegroup.worker.parts import GroupReading, ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import RealTimeClock, SendOptions, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
+    from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
     from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
 log = logging.getLogger(__name__)
@@ -272,15 +273,24 @@ def kafka_parts(app: Application) -> WorkerParts:
     config = config_from(ClientConfig, options)
 
     sources: list[KafkaSource] = []
+    group_logs: list[KafkaGroupLog] = []
 
     def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
         sources.append(KafkaSource(group, topic, in_flight_bytes, **options))
         return sources[-1]
 
+    def open_group_log(reading: GroupReading) -> KafkaGroupLog:
+        # Imported here, because only consumer groups need a plain consumer.
+        from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
+
+        group_logs.append(KafkaGroupLog(reading, options))
+        return group_logs[-1]
+
     def reachability() -> Reachability:
         every = [
             *(reachability_of(client) for client in (producer, admin)),
             *(source.reachability for source in sources),
+            *(group_log.reachability for group_log in group_logs),
         ]
         lost = {address: error for part in every for address, error in part.lost.items()}
         return Reachability(any(part.is_connected for part in every), lost)
@@ -302,6 +312,7 @@ def kafka_parts(app: Application) -> WorkerParts:
 
     return WorkerParts(
         open_source=open_source,
+        open_group_log=open_group_log,
         outbox=KafkaOutbox(producer),
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,

@@ -1,0 +1,295 @@
+"""Handlers of consumer groups in virtual time: order, retries, letters, and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker import App, Record, Reject, Release, Retry, RouteKind
+from sharegroup.worker.events import Event
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
+    def runs() -> None:
+        asyncio.run(test())
+
+    runs.__name__ = test.__name__
+    return runs
+
+
+QUICK = Retry(max_attempts=3, initial_delay="2s", multiplier=1, jitter=0)
+
+
+@run
+async def test_records_run_and_their_offsets_are_committed() -> None:
+    app = App("audit")
+    seen: list[bytes] = []
+
+    @app.consumer_group("audit", topics="orders")
+    async def audit(order: bytes) -> None:
+        seen.append(order)
+
+    async with app.test() as t:
+        for number in range(5):
+            await t.send("orders", b"%d" % number)
+        await t.settle()
+        assert seen == [b"0", b"1", b"2", b"3", b"4"]
+        assert t.outcomes == {"accepted": 5}
+        await t.advance("3s")
+        assert t.committed("audit", "orders") == {0: 5}
+    assert audit.route.kind is RouteKind.CONSUMER
+
+
+@run
+async def test_records_of_a_key_run_in_order_and_others_beside_them() -> None:
+    app = App("audit")
+    running: set[bytes] = set()
+    most = 0
+    order: dict[bytes, list[int]] = defaultdict(list)
+    gate = asyncio.Event()
+
+    @app.consumer_group("audit", topics="orders", order_by="key", concurrency=8)
+    async def audit(number: int, record: Record) -> None:
+        nonlocal most
+        key = record.key or b""
+        assert key not in running
+        running.add(key)
+        most = max(most, len(running))
+        await gate.wait()
+        order[key].append(number)
+        running.discard(key)
+
+    async with app.test(patience_seconds=0.05) as t:
+        for number in range(40):
+            await t.send(audit, number, key=f"k{number % 4}")
+        await t.settle()
+        gate.set()
+        await t.settle()
+    assert most == 4
+    assert order == {b"k%d" % key: list(range(key, 40, 4)) for key in range(4)}
+
+
+@run
+async def test_order_by_partition_runs_one_record_of_a_partition_at_a_time() -> None:
+    app = App("audit")
+    seen: list[int] = []
+    running = 0
+
+    @app.consumer_group("audit", topics="orders", order_by="partition", concurrency=8)
+    async def audit(number: int) -> None:
+        nonlocal running
+        running += 1
+        assert running == 1
+        await asyncio.sleep(0)
+        seen.append(number)
+        running -= 1
+
+    async with app.test() as t:
+        for number in range(20):
+            await t.send(audit, number, key=f"k{number}")
+        await t.settle()
+    assert seen == list(range(20))
+
+
+@run
+async def test_a_failing_record_blocks_its_key_and_no_other() -> None:
+    app = App("audit")
+    seen: list[str] = []
+
+    @app.consumer_group("audit", topics="orders", order_by="key", retry=QUICK)
+    async def audit(name: str) -> None:
+        seen.append(name)
+        if name == "a1" and seen.count("a1") < 3:
+            raise ValueError
+
+    async with app.test() as t:
+        for name in ("a1", "a2", "b1"):
+            await t.send(audit, name, key=name[0])
+        await t.settle()
+        assert seen == ["a1", "b1"]
+        await t.advance("3s")
+        # The offset waits for the record that blocks; b1 is in the metadata.
+        assert t.committed("audit", "orders") == {0: 0}
+        await t.advance("10s")
+        assert seen == ["a1", "b1", "a1", "a1", "a2"]
+        assert t.committed("audit", "orders") == {0: 3}
+        assert t.in_topic("audit.retry") == []
+
+
+@run
+async def test_a_failing_record_may_be_overtaken_by_way_of_the_retry_topic() -> None:
+    app = App("audit")
+    seen: list[str] = []
+
+    @app.consumer_group(
+        "audit", topics="orders", order_by="key", on_failure="retry_topic",
+        retry=Retry(max_attempts=2, initial_delay="1m", jitter=0),
+    )  # fmt: skip
+    async def audit(name: str) -> None:
+        seen.append(name)
+        if seen == ["a1"]:
+            raise ValueError
+
+    async with app.test() as t:
+        for name in ("a1", "a2"):
+            await t.send(audit, name, key="a")
+        await t.advance("2s")
+        assert seen == ["a1", "a2"]
+        assert t.committed("audit", "orders") == {0: 2}
+        await t.advance("5m")
+        assert seen == ["a1", "a2", "a1"]
+        assert t.outcomes == {"accepted": 2}
+
+
+@run
+async def test_letters_and_rejects_are_those_of_share_groups() -> None:
+    app = App("audit")
+
+    @app.consumer_group("audit", topics="orders", retry=None)
+    async def audit(number: int) -> None:
+        if number == 1:
+            raise Reject("no")
+        if number == 2:
+            raise ValueError
+
+    async with app.test() as t:
+        records = [await t.send(audit, number) for number in (1, 2, 3)]
+        bad = await t.send("orders", b"no number")
+        await t.advance("2s")
+        assert [record.outcome for record in records] == [
+            "dead_lettered", "dead_lettered", "accepted",
+        ]  # fmt: skip
+        assert bad.outcome == "dead_lettered"
+        assert [letter.group for letter in t.dead_letters] == ["audit"] * 3
+        assert t.committed("audit", "orders") == {0: 4}
+
+
+@run
+async def test_a_released_record_keeps_its_place() -> None:
+    app = App("audit")
+    seen: list[str] = []
+
+    @app.consumer_group("audit", topics="orders", order_by="key")
+    async def audit(name: str) -> None:
+        seen.append(name)
+        if seen.count("a1") == 1 and name == "a1":
+            raise Release
+
+    async with app.test() as t:
+        for name in ("a1", "a2"):
+            await t.send(audit, name, key="a")
+        await t.settle()
+        assert seen == ["a1"]
+        await t.advance("2s")
+        assert seen == ["a1", "a1", "a2"]
+
+
+@run
+async def test_after_a_crash_finished_records_are_skipped_and_others_delivered_again() -> None:
+    app = App("audit")
+    seen: list[tuple[str, int]] = []
+    stuck = asyncio.Event()
+
+    @app.consumer_group("audit", topics="orders", order_by="key")
+    async def audit(name: str, record: Record) -> None:
+        seen.append((name, record.delivery_attempt))
+        if name == "slow" and record.delivery_attempt == 1:
+            await stuck.wait()
+
+    async with app.test(patience_seconds=0.05) as t:
+        for name in ("first", "slow", "third", "fourth"):
+            await t.send(audit, name, key=name)
+        await t.advance("2s")
+        assert sorted(seen) == [("first", 1), ("fourth", 1), ("slow", 1), ("third", 1)]
+        assert t.committed("audit", "orders") == {0: 1}
+        await t.crash()
+        await t.advance("2s")
+        assert seen[4:] == [("slow", 2)]
+        assert t.committed("audit", "orders") == {0: 4}
+        await t.send(audit, "fifth", key="f")
+        await t.settle()
+        assert seen[5:] == [("fifth", 1)], "a new record was never delivered before"
+
+
+@run
+async def test_a_record_that_ends_its_process_becomes_a_letter() -> None:
+    app = App("audit")
+    seen: list[tuple[str, int]] = []
+    stuck = asyncio.Event()
+
+    @app.consumer_group("audit", topics="orders")
+    async def audit(name: str, record: Record) -> None:
+        seen.append((name, record.delivery_attempt))
+        if name == "poison":
+            await stuck.wait()
+
+    async with app.test(patience_seconds=0.02) as t:
+        others = [await t.send(audit, f"good {number}") for number in range(3)]
+        poison = await t.send(audit, "poison")
+        for _ in range(12):
+            await t.advance("10s")
+            if poison.outcome == "dead_lettered":
+                break
+            await t.crash()
+        assert poison.outcome == "dead_lettered"
+        assert {record.outcome for record in others} == {"accepted"}
+        assert len([name for name, _ in seen if name == "poison"]) <= 7
+
+
+@run
+async def test_lost_partitions_cancel_their_handlers_and_the_next_owner_runs_them() -> None:
+    app = App("audit")
+    events: list[Event] = []
+    app.on("*", events.append)
+    ended: list[str] = []
+    stuck = asyncio.Event()
+
+    @app.consumer_group("audit", topics="orders", order_by="key")
+    async def audit(name: str) -> None:
+        try:
+            await stuck.wait()
+        finally:
+            ended.append(name)
+
+    async with app.test(patience_seconds=0.05) as t:
+        await t.send(audit, "one", key="a")
+        await t.send(audit, "two", key="a")
+        await t.settle()
+        await t.lose_partitions("audit")
+        await t.settle()
+        assert ended == ["one"]
+        stuck.set()
+        await t.settle()
+        assert ended == ["one", "one", "two"]
+    names = [event.name for event in events if event.name.startswith("partitions")]
+    assert names.count("partitions.lost") == 2  # The topic's, and the group's own topic's.
+    assert names[-1] == "partitions.revoked"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"exactly_once": True}, "exactly_once is not an option of a consumer group; not built"),
+        ({"commit": "manual"}, "commits by the handler are not built"),
+        ({"group_configs": {}}, "settings of a consumer group are not declared here"),
+        ({"order_by": "topic"}, "expected 'key' or 'partition', or a function"),
+        ({"on_failure": "block"}, "without order_by no record waits behind another"),
+        ({"on_failure": "letter"}, "expected block or retry_topic"),
+        ({"group_protocol": "share"}, "expected 'consumer' or 'classic'"),
+    ],
+)
+def test_options_are_refused_by_name(options: dict[str, object], text: str) -> None:
+    app = App("audit")
+    with pytest.raises(InvalidConfig, match=text):
+        app.consumer_group("audit", topics="orders", handler=lambda order: None, **options)  # type: ignore[call-overload]  # Refused at run time.
+
+
+def test_a_group_id_belongs_to_one_kind() -> None:
+    app = App("audit")
+    app.consumer_group("audit", topics="orders", handler=lambda order: None, name="one")
+    with pytest.raises(InvalidConfig, match="belongs to one kind"):
+        app.share_group("audit", topics="other", handler=lambda order: None, name="two")
