@@ -48,7 +48,7 @@ class ControlState:
     def __init__(self) -> None:
         self._commands: dict[TierPartition, dict[int, Command]] = {}
         self._count = 0
-        self._marks: dict[TierPartition, set[int]] = {}
+        self._marks: dict[TierPartition, dict[int, str]] = {}
         self.questions: dict[str, Command] = {}
         """The questions that nobody has answered, by the id of the record."""
         self.hurry = asyncio.Event()
@@ -96,9 +96,9 @@ class ControlState:
         """Whether commands for records of a partition wait."""
         return partition in self._commands
 
-    def marks_of(self, partition: TierPartition) -> frozenset[int]:
-        """Return the offsets of a partition's records that were moved, as the topic says."""
-        return frozenset(self._marks.get(partition, ()))
+    def marks_of(self, partition: TierPartition) -> dict[int, str]:
+        """Return the offsets of a partition's records that were moved, with their ids."""
+        return dict(self._marks.get(partition, {}))
 
     def settle(self, replies: Iterable[Reply], forgotten: Iterable[Place]) -> None:
         """Note what this process has committed, before it is read again."""
@@ -135,7 +135,7 @@ class ControlState:
         if command is not None and command.ask == reply.ask:
             self._forget(COMMAND, place)
         if reply.answer.is_final:
-            self._marks.setdefault(partition, set()).add(place.offset)
+            self._marks.setdefault(partition, {})[place.offset] = reply.record_id
 
     def _forget(self, kind: str, subject: Place | str) -> None:
         if isinstance(subject, str):
@@ -149,7 +149,7 @@ class ControlState:
             if not commands:
                 self._commands.pop(partition, None)
         else:
-            marks = self._marks.get(partition, set())
-            marks.discard(subject.offset)
+            marks = self._marks.get(partition, {})
+            marks.pop(subject.offset, None)
             if not marks:
                 self._marks.pop(partition, None)

@@ -126,7 +126,6 @@ class Shelf:
         """Return what to commit if these offsets were done, too; changes nothing."""
         done = self._done.union(moved)
         offset = next((it for it in self._outstanding if it not in done), self.next_offset)
-        # The offset itself may be done, if it was not read yet (`pass_over`).
         return Committed(offset, done_offsets.written(offset, (it for it in done if it > offset)))
 
     # Commands for single records (`steering`).
@@ -148,11 +147,9 @@ class Shelf:
             heapq.heapify(self._heap)
         return taken
 
-    def pass_over(self, offsets: Iterable[int]) -> None:
-        """Mark records as done that were moved before they were read here."""
-        moved = self.not_moved(offsets)
-        self.done([waiting for _, waiting in self.take_at(moved)])
-        self._done |= moved
+    def pass_over(self, offset: int) -> None:
+        """Mark the record that is put next as done, because it was moved before."""
+        self._done.add(offset)
 
     def commit_again(self) -> None:
         """Let `to_commit` return the commit even if the group has the same one."""

@@ -84,8 +84,11 @@ class Steering:
         self._shelf = shelf
         self._moves = moves
         self._clock = clock
-        self._marks: set[int] = set()
-        """The offsets of this partition that have a mark."""
+        self._marks: dict[int, str] = {}
+        """The ids of the records with a mark, by offset.
+
+        If the topic was made anew, another record has the offset, and the mark is not for it.
+        """
 
     async def begin(self) -> None:
         """Pass over the records that former owners have moved; before anything is moved here.
@@ -93,8 +96,17 @@ class Steering:
         Their transactions have ended, because the committed offset was read after them.
         """
         await self.control.caught_up()
-        self._marks = set(self.control.marks_of(self.partition))
-        self._shelf.pass_over(self._marks)
+        self._marks = self.control.marks_of(self.partition)
+        for ready, waiting in self._shelf.take_at(self._marks.keys()):
+            if self.is_marked(waiting):
+                self._shelf.done([waiting])
+            else:
+                self._shelf.put_back(waiting, ready)
+
+    def is_marked(self, waiting: ShelvedRecord) -> bool:
+        """Whether the topic says that this record was moved."""
+        mark = self._marks.get(waiting.record.offset)
+        return mark is not None and mark == _id_of(waiting)
 
     @property
     def has_commands(self) -> bool:
@@ -145,15 +157,20 @@ class Steering:
                 records.append(_commanded(taken.waiting, command, now, self._group))
             answer = Answer.DONE if offset in meant else Answer.GONE
             replies.append(self._reply(offset, command.record_id, answer, command.ask))
-        await self._commit(records, replies, self._shelf.committed_with(meant))
+        read = [offset for offset, taken in meant.items() if taken.is_read]
+        await self._commit(records, replies, self._shelf.committed_with(read))
+        # Those that are not read yet have a mark, and are passed over when they are.
         self._shelf.done([taken.waiting for taken in meant.values() if taken.is_read])
-        self._shelf.pass_over(meant)
         for offset in meant:
             del found[offset]
 
     async def _found(self, commands: dict[int, Command]) -> dict[int, Taken]:
         """Return the records that are still here: taken from the shelf, or read from the log."""
-        here = self._shelf.not_moved(commands)
+        here = {
+            offset
+            for offset in self._shelf.not_moved(commands)
+            if self._marks.get(offset) != commands[offset].record_id
+        }
         found = {
             waiting.record.offset: Taken(waiting, ready, is_read=True)
             for ready, waiting in self._shelf.take_at(here)
@@ -183,10 +200,11 @@ class Steering:
         ]
         control = [MovedRecord(topic, *pair, partition=CONTROL_PARTITION) for pair in pairs]
         written = await self._moves.move(self.partition, [*records, *control], committed)
-        self._marks.difference_update(forgotten)
-        self._marks.update(
-            reply.place.offset for reply in replies if reply.place and reply.answer.is_final
-        )
+        for offset in forgotten:
+            del self._marks[offset]
+        for reply in replies:
+            if reply.place is not None and reply.answer.is_final:
+                self._marks[reply.place.offset] = reply.record_id
         self.control.settle(replies, map(self._place, forgotten))
         self._shelf.keep(committed)
         return written

@@ -121,6 +121,8 @@ class TierMover:
         now = Moment.now(moving.clock)
         for record in records:
             waiting = waiting_of(record, now)
+            if self._steering is not None and self._steering.is_marked(waiting):
+                self.shelf.pass_over(record.offset)
             ready = ready_ms(waiting, topic, now=now, group=moving.group, tiers=moving.tiers)
             self.shelf.put(waiting, ready)
         if self.shelf.is_full and not self._paused:
@@ -219,7 +221,8 @@ class TierMover:
             written = await steering.move(taken, writes)
         except MovesRefused as refusal:
             refused = refusal.errors.keys()
-            self._put_back([taken[index] for index in refused], refusal)
+            first = next(iter(refusal.errors.values()))
+            self._put_back([taken[index] for index in refused], first)
             left = [index for index in range(len(taken)) if index not in refused]
             if left:
                 await self._move_together(

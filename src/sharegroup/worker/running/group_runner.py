@@ -155,6 +155,12 @@ class GroupRunner:
             unrouted=dict(self._routing.unrouted),
         )
 
+    def holder_of(self, record_id: str) -> str | None:
+        """Return the member of this process that holds the waiting record with this id, if any."""
+        parts = self._parts
+        is_held = any(record.story.id == record_id for record in parts.held)
+        return parts.members.id if is_held else None
+
     # Life.
 
     async def run(self) -> None:

@@ -40,8 +40,10 @@ from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
+    from sharegroup.worker.retrying.tier_log import TierLog
     from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
     from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+    from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 
 log = logging.getLogger(__name__)
 
@@ -301,6 +303,13 @@ def kafka_parts(app: Application) -> WorkerParts:
 
         return KafkaTierLog(config, scheduler_group(group))
 
+    def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
+        from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+        from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
+
+        assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
+        return KafkaTierMoves(config, group, tier_log)
+
     told: set[str] = set()
 
     async def group_limits(group: str) -> ShareGroupLimits:
@@ -316,6 +325,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         outbox=KafkaOutbox(producer),
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,
+        open_tier_moves=open_tier_moves,
         admin=admin,
         group_limits=group_limits,
         reachability=reachability,

@@ -25,6 +25,7 @@ from sharegroup.client import (
     RebalanceListener,
     TopicPartition,
 )
+from sharegroup.client.records import ConsumerGroupMetadata
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import KafkaError, NetworkException, UnreadableBatch
 from sharegroup.worker.retrying.tier_log import (
@@ -90,6 +91,8 @@ class KafkaTierLog:
             enable_auto_commit=False,
             # Before the first commit, too, records wait in a tier, and none may be passed over.
             auto_offset_reset="earliest",
+            # Steered groups move records in transactions.
+            isolation_level="read_committed",
             # Round robin spreads the partitions of each tier over the members.
             partition_assignment_strategy="roundrobin",
             session_timeout_ms=self._session_ms,
@@ -153,6 +156,13 @@ class KafkaTierLog:
             await consumer.commit({TopicPartition(*partition): OffsetAndMetadata(*committed)})
         except (CommitFailedError, IllegalStateError) as error:
             raise OwnershipLost(str(error)) from error
+
+    def member_of(self, partition: TierPartition) -> ConsumerGroupMetadata:
+        """Return this member as the owner of a partition; raises OwnershipLost if it is none."""
+        consumer = self._owning(partition)
+        if consumer is None:
+            raise OwnershipLost(f"{partition!r} is not assigned to this member")
+        return consumer.group_metadata()
 
     async def close(self) -> None:
         """Leave the group and close the consumer."""

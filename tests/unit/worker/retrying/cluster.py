@@ -65,7 +65,8 @@ class Lying(NamedTuple):
 class Cluster:
     """A simulated cluster on virtual time: topics, a consumer group and faults."""
 
-    def __init__(self, *, partitions: int = 1, ahead_ms: int = 0) -> None:
+    def __init__(self, *, partitions: int = 1, ahead_ms: int = 0, is_steered: bool = False) -> None:
+        self.is_steered = is_steered
         self.clock = LoopClock(ahead_ms)
         self.partitions = partitions
         self.topics: dict[str, list[list[Lying]]] = {}
@@ -408,7 +409,6 @@ class Process:
         tiers: Tiers = TIERS,
         limits: SchedulerLimits = LIMITS_DEFAULT,
         outbox: type[Outbox] = Outbox,
-        is_steered: bool = False,
         holder: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self.cluster = cluster
@@ -424,7 +424,7 @@ class Process:
                 self.member,
                 tiers=tiers,
                 limits=limits,
-                moves=Moves(cluster, self.member) if is_steered else None,
+                moves=Moves(cluster, self.member) if cluster.is_steered else None,
                 holder=holder,
             )
         )

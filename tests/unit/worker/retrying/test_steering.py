@@ -36,7 +36,7 @@ _asks = count()
 def play(scene: Callable[[Cluster], Awaitable[None]], **cluster: int) -> None:
     async def run() -> None:
         before = asyncio.all_tasks()
-        await scene(Cluster(**cluster))
+        await scene(Cluster(is_steered=True, **cluster))
         for task in asyncio.all_tasks() - before:
             task.cancel()
 
@@ -44,7 +44,7 @@ def play(scene: Callable[[Cluster], Awaitable[None]], **cluster: int) -> None:
 
 
 def steered(cluster: Cluster, **options: object) -> Process:
-    return Process(cluster, is_steered=True, **options)  # type: ignore[arg-type]
+    return Process(cluster, **options)  # type: ignore[arg-type]
 
 
 def waiting(cluster: Cluster, value: bytes) -> Lying:
@@ -227,6 +227,29 @@ def test_mark_names_what_the_metadata_of_the_commit_cannot() -> None:
         await asyncio.sleep(200)
         assert ends(cluster)[b"far", False] == 1
         assert ends(cluster)[b"first", False] == 1
+
+    play(scene)
+
+
+def test_mark_of_a_topic_that_was_made_anew_is_for_no_record_of_the_new_one() -> None:
+    async def scene(cluster: Cluster) -> None:
+        first = steered(cluster)
+        await first.later(b"first", 120)
+        await first.later(b"moved", 120)
+        there = waiting(cluster, b"moved")
+        command(cluster, Intent.RUN, there)
+        await asyncio.sleep(SEEN_SECONDS)
+        await first.stop()
+        for log in cluster.topics[there.topic]:
+            log.clear()
+        # The coordinator deletes the offsets of a topic with it; nobody deletes the marks.
+        cluster.committed.clear()
+        second = steered(cluster)
+        await second.later(b"a", 120)
+        await second.later(b"b", 120)
+        assert waiting(cluster, b"b").offset == there.offset
+        await asyncio.sleep(200)
+        assert ends(cluster) == {(b"moved", False): 1, (b"a", False): 1, (b"b", False): 1}
 
     play(scene)
 
