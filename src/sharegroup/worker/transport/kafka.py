@@ -273,27 +273,22 @@ def kafka_parts(app: Application) -> WorkerParts:
     )
     admin = open_admin(app)
     config = config_from(ClientConfig, options)
-
-    sources: list[KafkaSource] = []
-    group_logs: list[KafkaGroupLog] = []
+    told: set[str] = set()
+    members: list[KafkaSource | KafkaGroupLog] = []
 
     def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
-        sources.append(KafkaSource(group, topic, in_flight_bytes, **options))
-        return sources[-1]
+        source = KafkaSource(group, topic, in_flight_bytes, **options)
+        members.append(source)
+        return source
 
     def open_group_log(reading: GroupReading) -> KafkaGroupLog:
-        # Imported here, because only consumer groups need a plain consumer.
-        from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
-
-        group_logs.append(KafkaGroupLog(reading, options))
-        return group_logs[-1]
+        group_log = _group_log(reading, options)
+        members.append(group_log)
+        return group_log
 
     def reachability() -> Reachability:
-        every = [
-            *(reachability_of(client) for client in (producer, admin)),
-            *(source.reachability for source in sources),
-            *(group_log.reachability for group_log in group_logs),
-        ]
+        every = [reachability_of(client) for client in (producer, admin)]
+        every += [member.reachability for member in members]
         lost = {address: error for part in every for address, error in part.lost.items()}
         return Reachability(any(part.is_connected for part in every), lost)
 
@@ -304,13 +299,12 @@ def kafka_parts(app: Application) -> WorkerParts:
         return KafkaTierLog(config, scheduler_group(group))
 
     def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
+        # Imported here, because only a group that retries needs a plain consumer.
         from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
         from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 
         assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
         return KafkaTierMoves(config, group, tier_log)
-
-    told: set[str] = set()
 
     async def group_limits(group: str) -> ShareGroupLimits:
         return await limits_of(admin, group, told=told)
@@ -331,6 +325,13 @@ def kafka_parts(app: Application) -> WorkerParts:
         reachability=reachability,
         close=close,
     )
+
+
+def _group_log(reading: GroupReading, options: dict[str, Any]) -> KafkaGroupLog:
+    # Imported here, because only consumer groups need a plain consumer.
+    from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
+
+    return KafkaGroupLog(reading, options)
 
 
 async def limits_of(
