@@ -282,13 +282,12 @@ def kafka_parts(app: Application) -> WorkerParts:
         return source
 
     def open_group_log(reading: GroupReading) -> KafkaGroupLog:
-        group_log = _group_log(reading, options)
-        members.append(group_log)
+        members.append(group_log := _group_log(reading, options))
         return group_log
 
     def reachability() -> Reachability:
-        every = [reachability_of(client) for client in (producer, admin)]
-        every += [member.reachability for member in members]
+        clients = (reachability_of(client) for client in (producer, admin))
+        every = [*clients, *(member.reachability for member in members)]
         lost = {address: error for part in every for address, error in part.lost.items()}
         return Reachability(any(part.is_connected for part in every), lost)
 
