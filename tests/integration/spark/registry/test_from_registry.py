@@ -13,9 +13,9 @@ from google.protobuf import timestamp_pb2
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
+from sharegroup.schema_registry.schemas import SCHEMAS_MAX, RegistryAway, close, schemas_of
 from sharegroup.spark import dead_letter, from_registry
 from sharegroup.spark.registry.columns import decoded_column
-from sharegroup.spark.registry.schemas import SCHEMAS_MAX, RegistryAway, close, schemas_of
 from sharegroup.testing import run_schema_registry
 from tests.integration.spark.conftest import create_topic, produce, run_available, stream
 from tests.integration.testing.registry_clients import (

@@ -45,7 +45,13 @@ def schema_id_of(value: bytes) -> int:
     return int.from_bytes(value[1:PREFIX_BYTES], "big")
 
 
-def avro_decode(schema: FetchedSchema, reader_schema: str | None) -> Decode:
+CheckAvro = Callable[[Any, Mapping[str, Any]], None]
+"""Raises UnreadableValue for an Avro schema that must not be used; its named types are given."""
+
+
+def avro_decode(
+    schema: FetchedSchema, reader_schema: str | None, check: CheckAvro | None = None
+) -> Decode:
     """Return the function that decodes Avro values, as ``reader_schema`` if there is one."""
     # Imported here, because this library is optional.
     from fastavro import parse_schema, schemaless_reader
@@ -53,6 +59,8 @@ def avro_decode(schema: FetchedSchema, reader_schema: str | None) -> Decode:
     named: dict[str, Any] = {}
     _parse_references(schema, named)
     writer = parse_schema(json.loads(schema.text), named_schemas=named)
+    if check is not None:
+        check(writer, named)
     reader = None if reader_schema is None else parse_schema(json.loads(reader_schema))
 
     def decode(payload: bytes) -> Any:

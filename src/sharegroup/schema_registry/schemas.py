@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.registry_address import client_conf, without_credentials
-from sharegroup.spark.registry.decoding import (
+from sharegroup.schema_registry.decoding import (
+    CheckAvro,
     Decode,
     FetchedSchema,
     UnreadableValue,
@@ -58,7 +59,15 @@ class RegistryAway(ConnectionError):
 class RegistrySchemas:
     """The schemas of one registry."""
 
-    def __init__(self, url: str, options: Mapping[str, Any], reader_schema: str | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, Any],
+        reader_schema: str | None,
+        *,
+        check_avro: CheckAvro | None = None,
+    ) -> None:
+        self._check_avro = check_avro
         self._shown_url = without_credentials(url)
         self._reader_schema = reader_schema
         make, self._registry_error, self._transport_errors = _library()
@@ -101,7 +110,7 @@ class RegistrySchemas:
             match schema.schema_type:
                 case "AVRO" | None:
                     fetched = self._with_references(self._texts, schema, None, {})
-                    return avro_decode(fetched, self._reader_schema)
+                    return avro_decode(fetched, self._reader_schema, self._check_avro)
                 case "JSON":
                     return json_decode
                 case "PROTOBUF":
@@ -150,7 +159,7 @@ class RegistrySchemas:
                 if number == NO_CONNECTION_TRIES - 1:
                     raise RegistryAway(
                         f"schema registry {self._shown_url} does not answer: {_text(error)}; "
-                        "expected a registry there: check the url, and that executors reach it"
+                        "expected a registry there: check the url, and that this machine reaches it"
                     ) from error
                 time.sleep(NO_CONNECTION_WAIT_SECONDS * 2**number)
         raise AssertionError("the last try returns or raises")
@@ -209,6 +218,6 @@ def _library() -> tuple[Callable[..., Any], type[Exception], tuple[type[Exceptio
 
 def _missing(error: ModuleNotFoundError) -> InvalidConfig:
     return InvalidConfig(
-        f"{error}: from_registry needs Confluent's registry client on driver and executors, "
+        f"{error}: a schema registry needs Confluent's client (Spark: on driver and executors), "
         "pip install 'confluent-kafka[avro,protobuf,schemaregistry]'"
     )
