@@ -298,7 +298,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         return KafkaTierLog(config, scheduler_group(group))
 
     def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
-        # Imported here, because only a group that retries needs a plain consumer.
+        # Imported here, because only a steered group moves records in transactions.
         from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
         from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 
