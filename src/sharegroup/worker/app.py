@@ -66,6 +66,7 @@ from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
+    from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
     from sharegroup.worker.parts import WorkerParts
     from sharegroup.worker.running.worker import StopReport, Worker
     from sharegroup.worker.telemetry.state import AppHealth
@@ -234,6 +235,15 @@ class App:
     def worker(self) -> Worker | None:
         """The running worker; None before `start` and after `stop`."""
         return self._worker
+
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """Return the partitions that this process owns of a consumer group, to pause or seek.
+
+        Raises RuntimeError without a running worker.
+        """
+        if self._worker is None:
+            raise RuntimeError(f"App {self.name!r} is not running, so it owns no partitions")
+        return self._worker.partitions(group)
 
     @overload
     def share_group(

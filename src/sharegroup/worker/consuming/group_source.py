@@ -111,6 +111,45 @@ class GroupSource:
         owned = self._owned.get(partition)
         return owned is not None and owned.progress.has_finished(offset)
 
+    @property
+    def owned(self) -> Collection[int]:
+        """The partitions that this member owns, without those that it is giving up."""
+        return [number for number, owned in self._owned.items() if not owned.is_leaving]
+
+    # Steering.
+
+    def is_held(self, partition: int) -> bool:
+        """Whether the application has paused an owned partition."""
+        return self._owned[partition].is_held
+
+    def hold(self, partition: int, *, is_held: bool) -> None:
+        """Take no more records of an owned partition, or take them again."""
+        owned = self._owned[partition]
+        owned.is_held = is_held
+        self._pause_full(owned)
+
+    async def seek(self, partition: int, offset: int) -> None:
+        """Give an owned partition up, and own it again from another offset on."""
+        owned = self._owned[partition]
+        owned.is_leaving = True
+        try:
+            await self._changes.revoke(self.topic, (partition,), REVOKE_SECONDS)
+            async with self._commit_turn:
+                # Before the position moves, so that a commit that fails has changed nothing.
+                await self._log.commit({partition: Committed(offset)})
+        except BaseException:
+            owned.is_leaving = False
+            raise
+        if owned.is_gone:
+            raise OwnershipLost(f"topic {self.topic!r} partition {partition} was taken away")
+        owned.is_gone = True
+        self._changes.gone(self.topic, (partition,), is_lost=False)
+        self._log.seek(partition, offset)
+        await self.assigned({partition: Committed(offset)})
+        self._owned[partition].is_held = owned.is_held
+        self._owned[partition].is_paused = owned.is_paused
+        self._pause_full(self._owned[partition])
+
     # Records.
 
     async def take(self, room: int, wait_seconds: float) -> Sequence[DeliveredRecord]:  # noqa: ARG002
@@ -371,14 +410,18 @@ class GroupSource:
         )
 
     def _pause_full(self, owned: OwnedPartition) -> None:
-        """Pause a partition whose metadata is nearly full, or resume it."""
-        if owned.is_gone or (owned.progress.ceiling is not None) == owned.is_paused:
+        """Pause a partition whose metadata is nearly full or that is held, or resume it."""
+        is_full = owned.progress.ceiling is not None
+        if owned.is_gone or (is_full or owned.is_held) == owned.is_paused:
             return
         owned.is_paused = not owned.is_paused
         if owned.is_paused:
             self._log.pause(owned.partition)
         else:
             self._log.resume(owned.partition)
+        if not is_full and not owned.was_full:
+            return
+        owned.was_full = is_full
         log.log(
             logging.WARNING if owned.is_paused else logging.INFO,
             "event=partition.%s group=%s topic=%s partition=%s reason='the finished records above "

@@ -18,8 +18,8 @@ class OwnedPartition:
     """A partition that this process owns, from its assignment to its revocation or loss."""
 
     __slots__ = (
-        "_on_change", "fresh", "is_changed", "is_gone", "is_leaving", "is_paused", "partition",
-        "progress", "read", "released", "topic",
+        "_on_change", "fresh", "is_changed", "is_gone", "is_held", "is_leaving", "is_paused",
+        "partition", "progress", "read", "released", "topic", "was_full",
     )  # fmt: skip
 
     def __init__(
@@ -41,7 +41,12 @@ class OwnedPartition:
         """Records that were delivered and given back, to be delivered again."""
         self.is_changed = False
         """Whether there is something to commit."""
+        self.is_held = False
+        """Whether the application has paused it."""
         self.is_paused = False
+        """Whether its fetch is paused, because it is held or nearly full."""
+        self.was_full = False
+        """Whether the log says that it is nearly full."""
         self.is_leaving = False
         """Whether the group takes the partition back, and its handlers end."""
         self.is_gone = False
@@ -49,7 +54,7 @@ class OwnedPartition:
 
     def take(self, room: int) -> list[DeliveredRecord]:
         """Deliver up to ``room`` records: those given back first, in the order of the log."""
-        if self.is_leaving or self.is_gone:
+        if self.is_leaving or self.is_gone or self.is_held:
             return []
         taken: list[DeliveredRecord] = []
         if self.released:

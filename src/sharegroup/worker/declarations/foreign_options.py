@@ -141,11 +141,12 @@ OF_CONSUMER_GROUPS: Mapping[str, str] = {
     "transactional": "not built: let handlers be idempotent (docs/idempotent-handlers.md)",
     **dict.fromkeys(
         ("seek", "offset", "offsets"),
-        "`sharegroup groups reset-offsets`, while no worker runs; seeking is not built",
+        "app.partitions(group).seek(topic, partition, offset), while it runs, or "
+        "`sharegroup groups reset-offsets`, while no worker does",
     ),
     **dict.fromkeys(
         ("pause", "pause_partition", "resume"),
-        "nothing: a partition is read as fast as handlers finish; pausing one is not built",
+        "app.partitions(group).pause(topic, partition), and resume",
     ),
     "assign": "nothing: the group assigns the partitions",
     "partition_assignment_strategy": (

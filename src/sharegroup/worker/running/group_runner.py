@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.errors import KafkaError
+from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.consuming.group_source import GroupSource
 from sharegroup.worker.decisions.decide import Postpone, Redeliver
 from sharegroup.worker.decisions.tiers import Tiers
@@ -107,7 +108,11 @@ class GroupRunner:
         changes = PartitionChanges(group, events)
         sources = _sources(routes[0], in_flight, parts, changes)
         self.group = group
-        self._is_share = routes[0].is_share
+        self.is_share = routes[0].is_share
+        self.partitions = ConsumedPartitions(
+            group, [source for source in sources if isinstance(source, GroupSource)]
+        )
+        """The partitions of a consumer group that this process owns; none of a share group."""
         self._ask_for_limits = parts.group_limits
         self._clock = parts.clock
         self._parts = GroupParts(
@@ -170,7 +175,7 @@ class GroupRunner:
             self._background = [
                 tasks.create_task(self._run_held()),
                 tasks.create_task(self._watch.run()),
-                *([tasks.create_task(self._ask_limits())] if self._is_share else []),
+                *([tasks.create_task(self._ask_limits())] if self.is_share else []),
                 # The own topic first: its suspects run before records that may end the process.
                 *(tasks.create_task(self._take(intake)) for intake in reversed(self._intakes)),
             ]

@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sharegroup.client.records import IllegalStateError
 from sharegroup.errors import KafkaError, first_error
+from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
@@ -110,6 +112,16 @@ class Worker:
     def starting(self) -> int:
         """The number of handlers that are not started, such as while their processes start."""
         return sum(not runner.slots for group in self._groups for runner in group.runners)
+
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """The partitions that this process owns of a consumer group."""
+        for runner in self._groups:
+            if runner.group == group and not runner.is_share:
+                return runner.partitions
+        raise IllegalStateError(
+            f"this worker runs no consumer group {group!r}; its groups are "
+            f"{', '.join(sorted(runner.group for runner in self._groups)) or 'none'}"
+        )
 
     async def wait_failed(self) -> BaseException:
         """Wait for the error that makes the worker fail; never returns without one."""

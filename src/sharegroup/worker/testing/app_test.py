@@ -39,6 +39,7 @@ from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import KafkaError, NetworkException
+from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.dead_letters import letters_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, seconds
@@ -220,6 +221,11 @@ class AppTest:
         """End the membership in a consumer group, as after a session timeout; it joins again."""
         assert self._process is not None, "the test has begun"
         await self._process.lose_partitions(group)
+
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """The partitions of a consumer group, as `App.partitions` returns them."""
+        assert self._worker is not None, "the test has begun"
+        return self._worker.partitions(group)
 
     async def crash(self) -> None:
         """Kill the process as ``kill -9`` does, and start a new one.

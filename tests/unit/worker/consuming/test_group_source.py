@@ -14,7 +14,7 @@ from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_source import GroupSource
 from sharegroup.worker.ports import DeliveredRecord
-from sharegroup.worker.retrying.tier_log import Committed
+from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
 from sharegroup.worker.transport.memory import MemoryWorld
@@ -189,6 +189,23 @@ async def test_a_commit_that_fails_is_repeated(caplog: pytest.LogCaptureFixture)
     await scene.pass_seconds(4)
     assert scene.committed().offset == 3
     assert caplog.text.count("event=commit.failed") == 2
+    await source.close(1)
+
+
+@run
+async def test_a_seek_whose_commit_fails_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    records = await scene.take(source, 3)
+    records[0].accept()
+    scene.logs[0].owned.pop(0)
+    with pytest.raises(OwnershipLost):
+        await source.seek(0, 5)
+    scene.logs[0].owned[0] = 3
+    assert offsets(await scene.take(source)) == [3, 4, 5]
     await source.close(1)
 
 

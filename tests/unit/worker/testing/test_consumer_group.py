@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from sharegroup.client.records import IllegalStateError
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import App, Record, Reject, Release, Retry, RouteKind
 from sharegroup.worker.events import Event
@@ -268,6 +269,60 @@ async def test_lost_partitions_cancel_their_handlers_and_the_next_owner_runs_the
     names = [event.name for event in events if event.name.startswith("partitions")]
     assert names.count("partitions.lost") == 2  # The topic's, and the group's own topic's.
     assert names[-1] == "partitions.revoked"
+
+
+@run
+async def test_a_partition_is_paused_and_resumed() -> None:
+    app = App("audit")
+    seen: list[int] = []
+
+    @app.consumer_group("audit", topics="orders")
+    async def audit(number: int) -> None:
+        seen.append(number)
+
+    async with app.test() as t:
+        await t.send(audit, 1)
+        await t.settle()
+        t.partitions("audit").pause("orders", 0)
+        await t.send(audit, 2)
+        await t.advance("5s")
+        assert seen == [1]
+        assert t.partitions("audit").paused == (("orders", 0),)
+        t.partitions("audit").resume("orders", 0)
+        await t.advance("1s")
+        assert seen == [1, 2]
+        with pytest.raises(IllegalStateError, match="does not own partition 7 of topic 'orders'"):
+            t.partitions("audit").pause("orders", 7)
+        with pytest.raises(IllegalStateError, match="runs no consumer group 'other'"):
+            t.partitions("other")
+
+
+@run
+async def test_a_seek_waits_for_handlers_and_goes_on_at_its_offset() -> None:
+    app = App("audit")
+    seen: list[int] = []
+    gate = asyncio.Event()
+
+    @app.consumer_group("audit", topics="orders", order_by="key")
+    async def audit(number: int) -> None:
+        if number == 3:
+            await gate.wait()
+        seen.append(number)
+
+    async with app.test(patience_seconds=0.05) as t:
+        for number in range(5):
+            await t.send(audit, number, key=f"k{number}")
+        await t.advance("2s")
+        assert seen == [0, 1, 2, 4]
+        seeking = asyncio.create_task(t.partitions("audit").seek("orders", 0, 2))
+        await t.advance("1s")
+        assert not seeking.done()
+        gate.set()
+        await t.settle()
+        await seeking
+        await t.advance("2s")
+        assert seen == [0, 1, 2, 4, 3, 2, 3, 4]
+        assert t.committed("audit", "orders") == {0: 5}
 
 
 @pytest.mark.parametrize(
