@@ -116,6 +116,11 @@ class PartitionProgress:
         return self.next_offset is None or self.next_offset <= self._reserved
 
     @property
+    def span(self) -> int:
+        """The number of offsets from the lowest unfinished one, as of the last commit, on."""
+        return 0 if self._low is None or self.next_offset is None else self.next_offset - self._low
+
+    @property
     def is_ahead(self) -> bool:
         """Whether more than the delivered records are reserved.
 

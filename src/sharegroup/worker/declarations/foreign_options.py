@@ -128,9 +128,8 @@ _COMMITS = (
 )
 OF_CONSUMER_GROUPS: Mapping[str, str] = {
     **ELSEWHERE,
-    "commit": f"{_COMMITS}; commits by the handler are not built",
-    "manual_offset_management": f"{_COMMITS}; commits by the handler are not built",
-    "manual_offsets": f"{_COMMITS}; commits by the handler are not built",
+    "manual_offset_management": "commit='manual', and record.finish()",
+    "manual_offsets": "commit='manual', and record.finish()",
     "enable_auto_commit": _COMMITS,
     "auto_commit": _COMMITS,
     "auto_commit_interval_ms": _COMMITS,

@@ -19,6 +19,7 @@ from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import (
     Batching,
+    CommitName,
     GroupProtocolName,
     Holding,
     OnFailure,
@@ -84,6 +85,7 @@ class ConsumerGroupOptions(CommonOptions, total=False):
 
     order_by: Callable[[Any], Any] | Literal["key", "partition"] | None
     on_failure: OnFailureName
+    commit: CommitName
     group_protocol: GroupProtocolName
 
 
@@ -227,6 +229,10 @@ def _contradictions(route: Route) -> Iterator[str]:
 def _consumer_contradictions(route: Route) -> Iterator[str]:
     if route.group_protocol not in ("consumer", "classic"):
         yield f"group_protocol={route.group_protocol!r}; expected 'consumer' or 'classic'"
+    if route.commit not in ("after", "manual"):
+        yield f"commit={route.commit!r}; expected 'after' or 'manual'"
+    if route.commit == "manual" and route.processes:
+        yield "commit='manual': a handler in another process has no record to finish later"
     if route.blocks and route.order_by is None:
         yield "on_failure='block': without order_by no record waits behind another"
     if isinstance(route.dead_letter, BrokerDeadLetter):

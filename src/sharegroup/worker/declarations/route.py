@@ -98,6 +98,7 @@ class OnFailure(StrEnum):
     """In a retry topic; the records behind it overtake it."""
 
 
+CommitName = Literal["after", "manual"]
 GroupProtocolName = Literal["consumer", "classic"]
 
 
@@ -153,6 +154,8 @@ class Route:
     """``"partition"`` is for consumer groups only."""
     on_failure: OnFailure = OnFailure.RETRY_TOPIC
     """Only for consumer groups."""
+    commit: CommitName = "after"
+    """``"manual"``: a record of a consumer group is finished by `Record.finish`, not by its end."""
     group_protocol: GroupProtocolName = "consumer"
     """The protocol of a consumer group: ``consumer`` (KIP-848), or ``classic``."""
     max_handling_seconds: float | None = 300.0

@@ -45,7 +45,7 @@ WITHOUT_RENEWAL = 1 / 4
 class Settlement:
     """Settles, holds, postpones or dead-letters the records of one route."""
 
-    __slots__ = ("_burier", "_counts", "_parts", "_queue", "_route")
+    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_route")
 
     def __init__(
         self, route: Route, queue: RecordQueue, counts: HandlerCounts, parts: GroupParts
@@ -54,15 +54,19 @@ class Settlement:
         self._queue = queue
         self._counts = counts
         self._parts = parts
+        self._is_manual = route.commit == "manual"
         self._burier: Burier | None = None
         """Made for the first dead letter, because the member id is known by then."""
 
     def accept(self, record: TakenRecord, seconds: float) -> None:
         """Accept a record whose handler returned after ``seconds``; the hot path."""
-        try:
-            record.delivery.accept()
-        except IllegalStateError as error:
-            self._say_not_held(record, error)
+        if self._is_manual and record.handler_record.decision is None:
+            record.handler_record.decision = "later"
+        else:
+            try:
+                record.delivery.accept()
+            except IllegalStateError as error:
+                self._say_not_held(record, error)
         # Without keys no record waits for this one, so the call is spared.
         if self._queue.keys is None:
             record.is_done = True

@@ -12,6 +12,7 @@ from sharegroup.client.records import IllegalStateError
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import App, Record, Reject, Release, Retry, RouteKind
 from sharegroup.worker.events import Event
+from sharegroup.worker.records.record import AlreadyDecided
 
 
 def run(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
@@ -207,7 +208,7 @@ async def test_after_a_crash_finished_records_are_skipped_and_others_delivered_a
         await t.advance("2s")
         assert sorted(seen) == [("first", 1), ("fourth", 1), ("slow", 1), ("third", 1)]
         assert t.committed("audit", "orders") == {0: 1}
-        await t.crash()
+        await t.lose_partitions("audit")
         await t.advance("2s")
         assert seen[4:] == [("slow", 2)]
         assert t.committed("audit", "orders") == {0: 4}
@@ -235,7 +236,7 @@ async def test_a_record_that_ends_its_process_becomes_a_letter() -> None:
             await t.advance("10s")
             if poison.outcome == "dead_lettered":
                 break
-            await t.crash()
+            await t.lose_partitions("audit")
         assert poison.outcome == "dead_lettered"
         assert {record.outcome for record in others} == {"accepted"}
         assert len([name for name, _ in seen if name == "poison"]) <= 7
@@ -325,11 +326,57 @@ async def test_a_seek_waits_for_handlers_and_goes_on_at_its_offset() -> None:
         assert t.committed("audit", "orders") == {0: 5}
 
 
+@run
+async def test_records_are_finished_by_hand_when_they_are_stored_together() -> None:
+    app = App("audit")
+    gathered: list[Record] = []
+
+    @app.consumer_group("audit", topics="orders", order_by="key", commit="manual")
+    async def audit(number: int, record: Record) -> None:
+        gathered.append(record)
+        if number == 3:
+            raise Reject("a letter needs no finish")
+
+    async with app.test() as t:
+        sent = [await t.send(audit, number, key="one") for number in range(4)]
+        await t.advance("2s")
+        assert len(gathered) == 4, "the key goes on"
+        assert t.committed("audit", "orders") == {0: 0}
+        assert gathered[1].finish()
+        assert gathered[0].finish()
+        await t.advance("2s")
+        assert t.committed("audit", "orders") == {0: 2}
+        with pytest.raises(AlreadyDecided):
+            gathered[0].finish()
+        await t.lose_partitions("audit")
+        await t.advance("2s")
+        assert len(gathered) == 5, "only the third one runs again"
+        assert not gathered[2].finish()
+        assert gathered[4].finish()
+        await t.advance("2s")
+        assert t.committed("audit", "orders") == {0: 4}
+        assert [record.outcome for record in sent[2:]] == ["accepted", "dead_lettered"]
+
+
+@run
+async def test_finish_in_a_handler_is_accept() -> None:
+    app = App("audit")
+
+    @app.consumer_group("audit", topics="orders", commit="manual")
+    async def audit(number: int, record: Record) -> None:
+        record.finish()
+
+    async with app.test() as t:
+        await t.send(audit, 1)
+        await t.advance("2s")
+        assert t.committed("audit", "orders") == {0: 1}
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"exactly_once": True}, "exactly_once is not an option of a consumer group; not built"),
-        ({"commit": "manual"}, "commits by the handler are not built"),
+        ({"commit": "each"}, "expected 'after' or 'manual'"),
         ({"group_configs": {}}, "settings of a consumer group are not declared here"),
         ({"order_by": "topic"}, "expected 'key' or 'partition', or a function"),
         ({"on_failure": "block"}, "without order_by no record waits behind another"),
