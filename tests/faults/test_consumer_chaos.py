@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.consumer_chaos.journal import Entry, Kind, entries, line
-from tests.faults.consumer_chaos.trial import SHORT, run
-from tests.faults.consumer_chaos.verdict import judge
+from tests.faults.consumer_chaos.trial import SHORT, SHORT_EXACT, run
+from tests.faults.consumer_chaos.verdict import Verdict, judge, judge_outputs
 
 
 @pytest.mark.slow
@@ -18,6 +18,22 @@ def test_no_record_is_lost_and_no_key_overtaken_while_processes_die(tmp_path: Pa
     assert verdict.finished == SHORT.records
     # What a dead or frozen process had finished and not committed, of two kills and a freeze.
     assert verdict.repeated < SHORT.records / 2
+
+
+@pytest.mark.slow
+def test_each_record_has_one_output_in_transactions(tmp_path: Path) -> None:
+    verdict = run(SHORT_EXACT, 2, tmp_path)
+    assert verdict.problems == []
+
+
+def test_the_verdict_of_outputs() -> None:
+    fine, twice, missing = Verdict(), Verdict(), Verdict()
+    judge_outputs(["k 0", "l 0", "k 1"], {"k": 2, "l": 1}, fine)
+    judge_outputs(["k 0", "k 1", "k 0"], {"k": 2}, twice)
+    judge_outputs(["k 1"], {"k": 2}, missing)
+    assert fine.problems == []
+    assert "twice [0]" in twice.problems[0]
+    assert "missing [0]" in missing.problems[0]
 
 
 def history(text: str) -> list[Entry]:

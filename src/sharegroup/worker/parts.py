@@ -64,6 +64,8 @@ class GroupReading(NamedTuple):
     """The bytes that may be fetched ahead."""
     protocol: GroupProtocolName
     start_from: StartFrom
+    exactly_once: bool = False
+    """Whether commits are transactions, which may write records, too."""
 
 
 class WorkerParts(NamedTuple):

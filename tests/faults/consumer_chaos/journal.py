@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 TOPIC = "chaos-records"
+OUTPUTS = "chaos-outputs"
+"""What handlers send, if the trial is one of ``exactly_once``."""
 PARTITIONS = 6
 
 

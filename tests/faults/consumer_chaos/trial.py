@@ -11,12 +11,12 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sharegroup.client import AdminClient, NewTopic, Producer
-from tests.faults.consumer_chaos.journal import PARTITIONS, TOPIC, Kind, entries
-from tests.faults.consumer_chaos.verdict import Verdict, judge
+from sharegroup.client import AdminClient, Consumer, NewTopic, Producer
+from tests.faults.consumer_chaos.journal import OUTPUTS, PARTITIONS, TOPIC, Kind, entries
+from tests.faults.consumer_chaos.verdict import Verdict, judge, judge_outputs
 from tests.support.chosen_broker import SHORT_TIMES, RunningBroker, chosen, running
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,6 +25,8 @@ FROZEN_SECONDS = 5.0
 """Longer than the session timeout, so a frozen process loses its partitions."""
 SETTLED_SECONDS = 120.0
 STOP_SECONDS = 30.0
+OPEN_SECONDS = 20.0
+"""The transaction of a dead process is aborted within this time."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,13 @@ class Plan:
     freezes: int
     replacements: int
     broker_kills: int
+    exactly_once: bool = False
 
 
 SHORT = Plan(3_000, 40, 3, 12.0, kills=2, freezes=1, replacements=1, broker_kills=0)
+SHORT_EXACT = replace(SHORT, exactly_once=True)
 LONG = Plan(60_000, 200, 4, 150.0, kills=12, freezes=6, replacements=8, broker_kills=2)
+LONG_EXACT = replace(LONG, exactly_once=True)
 
 
 class Stage:
@@ -51,6 +56,7 @@ class Stage:
     def __init__(self, broker: RunningBroker, folder: Path, plan: Plan) -> None:
         self._broker = broker
         self._folder = folder
+        self._is_exact = plan.exactly_once
         self._log = open(folder / "workers.log", "ab")  # noqa: SIM115  Closed by `close`.
         self.workers = [self._start() for _ in range(plan.workers)]
 
@@ -63,12 +69,13 @@ class Stage:
             "tests.faults.consumer_chaos.app:app",
         )
         return subprocess.Popen(
-            [*command, "--bootstrap-server", self._broker.bootstrap_servers],
+            [*command, "--groups", "chaos", "--bootstrap-server", self._broker.bootstrap_servers],
             cwd=ROOT,
             env={
                 **os.environ,
                 "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
                 "JOURNAL": str(self._folder),
+                "EXACTLY_ONCE": str(int(self._is_exact)),
             },
             stdout=self._log,
             stderr=self._log,
@@ -114,13 +121,34 @@ def run(plan: Plan, seed: int, folder: Path) -> Verdict:
         over = time.monotonic() + SETTLED_SECONDS
         while len(_finished(folder)) < plan.records and time.monotonic() < over:
             time.sleep(0.5)
+        outputs = (
+            asyncio.run(_outputs(broker.bootstrap_servers, plan)) if plan.exactly_once else None
+        )
     journals = {path.stem: entries(path) for path in sorted(folder.glob("*.journal"))}
-    return judge(journals, sent)
+    verdict = judge(journals, sent)
+    if outputs is not None:
+        judge_outputs(outputs, sent, verdict)
+    return verdict
+
+
+async def _outputs(bootstrap: str, plan: Plan) -> list[str]:
+    """Read all committed outputs, until none came for as long as an open transaction may last."""
+    lines: list[str] = []
+    async with Consumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([(OUTPUTS, number) for number in range(PARTITIONS)])
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < (OPEN_SECONDS if len(lines) < plan.records else 2.0):
+            for record in await consumer.poll(0.5, 10_000):
+                lines.append((record.value or b"").decode())
+                quiet_since = time.monotonic()
+    return lines
 
 
 async def _create(bootstrap: str) -> None:
     async with AdminClient(bootstrap_servers=bootstrap) as admin:
-        await admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
+        await admin.create_topics([NewTopic(TOPIC, PARTITIONS), NewTopic(OUTPUTS, PARTITIONS)])
 
 
 async def _send_while(

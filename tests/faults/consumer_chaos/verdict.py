@@ -43,6 +43,22 @@ def judge(journals: Mapping[str, Iterable[Entry]], sent: Mapping[str, int]) -> V
     return verdict
 
 
+def judge_outputs(outputs: Iterable[str], sent: Mapping[str, int], verdict: Verdict) -> None:
+    """Judge what a trial of ``exactly_once`` has written: each record once, keys in order."""
+    numbers: dict[str, list[int]] = {}
+    for output in outputs:
+        key, _, number = output.rpartition(" ")
+        numbers.setdefault(key, []).append(int(number))
+    for key, count in sent.items():
+        found = numbers.pop(key, [])
+        if found != list(range(count)):
+            twice = sorted({number for number in found if found.count(number) > 1})
+            missing = sorted(set(range(count)) - set(found))
+            verdict.add(f"{key}: outputs twice {twice[:5]}, missing {missing[:5]}, or out of order")
+    for key in numbers:
+        verdict.add(f"{key}: outputs of no record")
+
+
 def _judge_process(
     process: str,
     journal: Iterable[Entry],

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from sharegroup.client import AdminClient, Producer
+from sharegroup.client import AdminClient, Consumer, Producer
 from sharegroup.worker import App, Record, Retry
 from sharegroup.worker.events import Event
 from tests.integration.worker.test_running import named, run, until
@@ -142,6 +142,60 @@ async def test_retries_go_through_the_retry_topics(bootstrap: str, group: str, t
         await until(lambda: seen.count(0) == 2)
     assert named(events, "record.postponed")
     assert sorted(seen) == [0, 0, 1, 2]
+
+
+@run
+async def test_outputs_of_a_group_with_transactions_come_once(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    """Runs fail after they have sent, one ends as a letter, and the worker is stopped in between."""
+    outputs = f"{topic}.out"
+    events: list[Event] = []
+    failed: set[int] = set()
+
+    def member() -> App:
+        app, seen = app_of(bootstrap)
+        app.on("record.dead_lettered", events.append)
+        app.topic(outputs, partitions=1)
+
+        @app.share_group(f"{group}.sink", topics=outputs)
+        async def sink(value: int) -> None: ...
+
+        @app.consumer_group(
+            group, topics=topic, order_by="key", exactly_once=True,
+            retry=Retry(max_attempts=2, initial_delay="20ms", jitter=0),
+        )  # fmt: skip
+        async def copy(value: int) -> None:
+            await sink.send(value)
+            if value == 13 or (value % 7 == 0 and value not in failed):
+                failed.add(value)
+                raise ValueError(value)
+
+        return app
+
+    async def read() -> list[int]:
+        found: list[int] = []
+        async with Consumer(
+            bootstrap_servers=bootstrap,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        ) as consumer:
+            consumer.assign([(outputs, 0)])
+            while records := await consumer.poll(2.0, 10_000):
+                found += [int(record.value or b"") for record in records]
+        return found
+
+    async with member():
+        await send_keyed(bootstrap, topic, 200)
+        await until(lambda: len(failed) > 5)
+    async with member():
+        await until(lambda: events)
+        await until(lambda: len(failed) == 30)
+    found = await read()
+    assert sorted(found) == [value for value in range(200) if value != 13]
+    for key in range(KEYS):
+        in_order = [value for value in found if value % KEYS == key]
+        assert in_order == sorted(in_order)
 
 
 @run

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from sharegroup.worker.ports import Header
+from sharegroup.worker.ports import BufferedRecord, Header
 from sharegroup.worker.retrying.tier_log import Committed
 
 
@@ -80,8 +80,12 @@ class GroupLog(Protocol):
     def seek(self, partition: int, offset: int) -> None:
         """Read an owned partition from this offset on."""
 
-    async def commit(self, offsets: Mapping[int, Committed]) -> None:
-        """Commit offsets of owned partitions.
+    async def commit(
+        self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
+    ) -> None:
+        """Commit offsets of owned partitions, and write records with them, all or nothing.
+
+        Records need a log that was opened for transactions.
 
         Raises OwnershipLost if other members own them, and OffsetMetadataTooLarge.
         """

@@ -33,12 +33,15 @@ from sharegroup.worker.consuming.commit_metadata import (
 from sharegroup.worker.consuming.group_log import GroupLog
 from sharegroup.worker.consuming.owned_partition import OwnedPartition
 from sharegroup.worker.consuming.partition_progress import PartitionProgress
-from sharegroup.worker.ports import DeliveredRecord, WorkerClock
+from sharegroup.worker.parts import GroupReading
+from sharegroup.worker.ports import BufferedRecord, DeliveredRecord, WorkerClock
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 
 log = logging.getLogger(__name__)
 
 COMMIT_SECONDS = 1.0
+TRANSACTION_SECONDS = 0.1
+"""The same for a group with ``exactly_once``, because its outputs are visible only then."""
 READ_SECONDS = 1.0
 """The wait of a read without records."""
 PAUSE_SECONDS = 0.5
@@ -71,10 +74,15 @@ class GroupSource:
     look_seconds = 1.0
 
     def __init__(
-        self, group: str, topic: str, group_log: GroupLog, clock: WorkerClock, changes: Rebalances
+        self,
+        reading: GroupReading,
+        group_log: GroupLog,
+        clock: WorkerClock,
+        changes: Rebalances,
     ) -> None:
-        self.topic = topic
-        self._group = group
+        self.topic = reading.topic
+        self._group = reading.group
+        self._commit_seconds = TRANSACTION_SECONDS if reading.exactly_once else COMMIT_SECONDS
         self._log = group_log
         self._clock = clock
         self._changes = changes
@@ -342,7 +350,7 @@ class GroupSource:
     async def _commit_regularly(self) -> None:
         while True:
             await self._changed.wait()
-            await self._clock.sleep_until(self._clock.now() + COMMIT_SECONDS)
+            await self._clock.sleep_until(self._clock.now() + self._commit_seconds)
             await self._commit(self._to_commit())
 
     def _to_commit(self) -> list[OwnedPartition]:
@@ -360,8 +368,13 @@ class GroupSource:
                     if not entry.is_gone and not (is_open and entry.is_leaving)
                 ]
                 offsets: dict[int, Committed] = {}
+                outputs: list[BufferedRecord] = []
+                counts: list[int] = []
                 for entry in owned:
                     entry.is_changed = False
+                    # In the same step as the progress: what is finished later has outputs later.
+                    outputs += entry.outputs
+                    counts.append(len(entry.outputs))
                     committed = entry.progress.to_commit(
                         reserves=self._reserves,
                         is_open=is_open,
@@ -372,7 +385,7 @@ class GroupSource:
                 if not offsets:
                     return True
                 try:
-                    await self._log.commit(offsets)
+                    await self._log.commit(offsets, outputs)
                 except OffsetMetadataTooLarge:
                     if self._characters_max == 0:
                         raise
@@ -384,7 +397,8 @@ class GroupSource:
                         entry.change()
                     return False
                 self._reserves //= 2
-                for entry in owned:
+                for entry, count in zip(owned, counts, strict=True):
+                    del entry.outputs[:count]
                     entry.progress.committed()
                     self._pause_full(entry)
                     if is_open and entry.progress.is_ahead:

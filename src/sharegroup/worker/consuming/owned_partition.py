@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Unpack
 
-from sharegroup.errors import UnreadableBatch
+from sharegroup.errors import MessageTooLarge, UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.worker.consuming.commit_metadata import OFFSETS_MAX
 from sharegroup.worker.consuming.group_log import LoggedRecord
 from sharegroup.worker.consuming.partition_progress import PartitionProgress
-from sharegroup.worker.ports import DeliveredRecord, Header
+from sharegroup.worker.ports import (
+    BufferedRecord,
+    DeliveredRecord,
+    Header,
+    SendOptions,
+    WrittenRecord,
+)
 from sharegroup.worker.records.unreadable_range import UnreadableOffsets, UnreadableRange
+from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
+
+OVERHEAD_BYTES = 16 * 1024
+"""Of a batch and its request, beside the contents of a record."""
 
 
 class OwnedPartition:
@@ -20,7 +32,7 @@ class OwnedPartition:
 
     __slots__ = (
         "_on_change", "fresh", "is_changed", "is_gone", "is_held", "is_leaving", "is_paused",
-        "partition", "progress", "read", "released", "topic", "was_full",
+        "outputs", "partition", "progress", "read", "released", "topic", "was_full",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +50,8 @@ class OwnedPartition:
         """Called when there is something to commit, after a time without."""
         self.read: deque[LoggedRecord] = deque()
         """Records that were read and not delivered yet."""
+        self.outputs: list[BufferedRecord] = []
+        """Records to write with the next commit, of finished records."""
         self.released: list[ConsumedRecord | UnreadableRange] = []
         """Records that were delivered and given back, to be delivered again."""
         self.is_changed = False
@@ -106,8 +120,8 @@ class ConsumedRecord:
     """One delivery of a record of an owned partition; a `ports.DeliveredRecord`."""
 
     __slots__ = (
-        "_owned", "delivery_count", "headers", "key", "offset", "partition", "timestamp_ms",
-        "topic", "value",
+        "_outputs", "_owned", "delivery_count", "headers", "key", "offset", "partition",
+        "timestamp_ms", "topic", "value",
     )  # fmt: skip
 
     deadline = math.inf
@@ -124,6 +138,8 @@ class ConsumedRecord:
         self.value: bytes | None = record.value
         self.headers: Sequence[Header] = record.headers
         self.delivery_count = delivery_count
+        self._outputs: list[BufferedRecord] | None = None
+        """Records to write when this one is finished."""
 
     @property
     def is_lost(self) -> bool:
@@ -133,6 +149,9 @@ class ConsumedRecord:
     def accept(self) -> None:
         """Note that the record is finished."""
         owned = self._owned
+        if self._outputs is not None:
+            owned.outputs += self._outputs
+            self._outputs = None
         owned.fresh.append(self.offset)
         if not owned.is_changed:
             owned.change()
@@ -141,10 +160,49 @@ class ConsumedRecord:
 
     def release(self) -> None:
         """Have the record delivered again, by this owner or the next one."""
+        self._outputs = None
         self._owned.released.append(self)
 
     def renew(self) -> None:
         """Do nothing, because there is no lock."""
+
+    def send(
+        self, topic: str, value: bytes | None, **options: Unpack[SendOptions]
+    ) -> Awaitable[WrittenRecord]:
+        """Write a record in the transaction that finishes this one; a `ports.Outbox`.
+
+        Where it will be written is not known before, so its partition and offset are -1.  Raises
+        MessageTooLarge at once, because a transaction that fails is repeated as it is.
+        """
+        written: asyncio.Future[WrittenRecord] = asyncio.get_running_loop().create_future()
+        size = len(value or b"") + len(options.get("key") or b"")
+        size += sum(len(name) + len(content or b"") for name, content in options.get("headers", ()))
+        if size > RECORD_BYTES_MAX - OVERHEAD_BYTES:
+            written.set_exception(
+                MessageTooLarge(
+                    f"a record for topic {topic!r} has {size} bytes; expected at most "
+                    f"{RECORD_BYTES_MAX - OVERHEAD_BYTES}"
+                )
+            )
+            return written
+        if self._outputs is None:
+            self._outputs = []
+        self._outputs.append(BufferedRecord(topic, value, options))
+        written.set_result(LaterWritten(topic))
+        return written
+
+    def drop_outputs(self) -> None:
+        """Forget the records that a failed run has sent."""
+        self._outputs = None
+
+
+class LaterWritten(NamedTuple):
+    """The place of a record that a transaction will write; a `ports.WrittenRecord`."""
+
+    topic: str
+    partition: int = -1
+    offset: int = -1
+    timestamp_ms: int = -1
 
 
 def _offset_of(delivery: ConsumedRecord | UnreadableRange) -> int:

@@ -133,11 +133,7 @@ OF_CONSUMER_GROUPS: Mapping[str, str] = {
     "enable_auto_commit": _COMMITS,
     "auto_commit": _COMMITS,
     "auto_commit_interval_ms": _COMMITS,
-    "exactly_once": (
-        "not built: records may run twice after a crash, so let handlers be idempotent "
-        "(docs/idempotent-handlers.md)"
-    ),
-    "transactional": "not built: let handlers be idempotent (docs/idempotent-handlers.md)",
+    "transactional": "exactly_once=True",
     **dict.fromkeys(
         ("seek", "offset", "offsets"),
         "app.partitions(group).seek(topic, partition, offset), while it runs, or "

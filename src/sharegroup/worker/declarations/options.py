@@ -86,6 +86,7 @@ class ConsumerGroupOptions(CommonOptions, total=False):
     order_by: Callable[[Any], Any] | Literal["key", "partition"] | None
     on_failure: OnFailureName
     commit: CommitName
+    exactly_once: bool
     group_protocol: GroupProtocolName
 
 
@@ -231,6 +232,15 @@ def _consumer_contradictions(route: Route) -> Iterator[str]:
         yield f"group_protocol={route.group_protocol!r}; expected 'consumer' or 'classic'"
     if route.commit not in ("after", "manual"):
         yield f"commit={route.commit!r}; expected 'after' or 'manual'"
+    if not isinstance(route.exactly_once, bool):
+        yield f"exactly_once={route.exactly_once!r}; expected True or False"
+    if route.exactly_once and (route.shape.is_batch or route.processes):
+        yield (
+            "exactly_once: a handler of lists, or in other processes, does not say which of its "
+            "records an output belongs to"
+        )
+    if route.exactly_once and route.commit == "manual":
+        yield "exactly_once: commit='manual' finishes records after their outputs; use 'after'"
     if route.commit == "manual" and route.processes:
         yield "commit='manual': a handler in another process has no record to finish later"
     if route.blocks and route.order_by is None:
@@ -270,6 +280,17 @@ OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
 """Field of the route: the name of its option, the allowed types, and these in words."""
 
 
+SETTINGS_OF_A_GROUP = (
+    "start_from",
+    "group_configs",
+    "group_protocol",
+    "exactly_once",
+    "retry_tiers",
+    "steering",
+)
+"""Options that are the same for all handlers of a group."""
+
+
 def check_together(routes: Sequence[Route]) -> None:
     """Raise InvalidConfig if two routes of a group contradict each other; it names both."""
     by_group: dict[str, list[Route]] = {}
@@ -298,7 +319,14 @@ def _check_pair(first: Route, second: Route) -> None:
             f"{both} have the same name, which identifies them in metrics and dead letters; "
             f"give one of them another: name='...'"
         )
-    for name in ("start_from", "group_configs", "group_protocol", "retry_tiers", "steering"):
+    for name in (
+        "start_from",
+        "group_configs",
+        "group_protocol",
+        "exactly_once",
+        "retry_tiers",
+        "steering",
+    ):
         if getattr(first, name) != getattr(second, name):
             raise InvalidConfig(
                 f"{both} differ in {name}, which is a setting of the group: "

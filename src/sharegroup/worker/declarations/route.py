@@ -156,6 +156,8 @@ class Route:
     """Only for consumer groups."""
     commit: CommitName = "after"
     """``"manual"``: a record of a consumer group is finished by `Record.finish`, not by its end."""
+    exactly_once: bool = False
+    """Whether a consumer group's offsets and the records its handlers send are one transaction."""
     group_protocol: GroupProtocolName = "consumer"
     """The protocol of a consumer group: ``consumer`` (KIP-848), or ``classic``."""
     max_handling_seconds: float | None = 300.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, redrive_headers
 from sharegroup.worker.durations import Duration
-from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
+from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
 
 VERBS = {
@@ -46,6 +46,8 @@ CURRENT: ContextVar[Any] = ContextVar("sharegroup_record", default=None)
 """The `sharegroup.worker.Record` being handled; in a batch handler the first of the batch."""
 CURRENT_SLOT: ContextVar[Any] = ContextVar("sharegroup_slot", default=None)
 """The `HandlerSlot` that runs the handler, whose time is limited; each slot's task sets it once."""
+CURRENT_OUTBOX: ContextVar[Outbox | None] = ContextVar("sharegroup_outbox", default=None)
+"""The outbox of senders in a handler; None for that of the application.  Set once by each slot."""
 CURRENT_GROUP: ContextVar[str] = ContextVar("sharegroup_group", default="")
 """The group for which the record is handled; each handler slot sets it once."""
 

@@ -80,10 +80,11 @@ def _sources(
         # In the own topic, no record may be passed over.
         start_from = StartFrom.EARLIEST if topic == route.own_topic else route.start_from
         reading = GroupReading(
-            route.group, topic, in_flight_bytes, route.group_protocol, start_from
+            *(route.group, topic, in_flight_bytes, route.group_protocol, start_from),
+            exactly_once=route.exactly_once,
         )
         group_log = parts.open_group_log(reading)
-        sources.append(GroupSource(route.group, topic, group_log, parts.clock, changes))
+        sources.append(GroupSource(reading, group_log, parts.clock, changes))
     return sources
 
 

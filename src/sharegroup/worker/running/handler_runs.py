@@ -15,6 +15,7 @@ import random
 from dataclasses import replace
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.worker.consuming.owned_partition import ConsumedRecord
 from sharegroup.worker.decisions.decide import Bury, Hold, Redeliver, Step, decide, may_run
 from sharegroup.worker.decisions.messages import class_name
 from sharegroup.worker.declarations.route import Route
@@ -176,6 +177,8 @@ class HandlerRuns:
             self._counts.succeeded += 1
             settlement.accept(record, seconds)
             return
+        if isinstance(record.delivery, ConsumedRecord):
+            record.delivery.drop_outputs()  # Its retry or its letter goes into the transaction.
         holding_seconds = settlement.may_hold_seconds(record, now) if may_hold else 0
         try:
             step = self._judge(record, error, holding_seconds)

@@ -17,6 +17,7 @@ from typing import assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Story, identified
+from sharegroup.worker.consuming.owned_partition import ConsumedRecord
 from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import (
     Accept,
@@ -28,6 +29,7 @@ from sharegroup.worker.decisions.decide import (
     put_aside,
 )
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.ports import Outbox
 from sharegroup.worker.retrying.waiting import Moment
 from sharegroup.worker.running.alone import AloneRun
 from sharegroup.worker.running.group_parts import GroupParts
@@ -181,7 +183,9 @@ class Settlement:
         decided = Moment.now(parts.clock)
         # Before the first attempt to write it, so that all attempts have the same id.
         story = identified(step.story)
-        attempt = partial(parts.postponer.postpone, record.delivery, story, decided)
+        outbox = self._transaction_of(record)
+        postponer = parts.postponer if outbox is None else parts.postponer.through(outbox)
+        attempt = partial(postponer.postpone, record.delivery, story, decided)
 
         def gate() -> TopicGate:
             # One for each retry topic: a missing one must not hold the records of the others.
@@ -214,7 +218,8 @@ class Settlement:
                 self._counts.rejected += 1
                 parts.events.tell("record.rejected", record, step.error, {"reason": step.reason})
             return
-        attempt = partial(self._burier.bury, record.delivery, step)
+        outbox = self._transaction_of(record)
+        attempt = partial(self._burier.bury, record.delivery, step, outbox=outbox)
         write = PendingWrite(record, partial(parts.gate, topic), attempt, parts.clock)
         parts.writes.begin(write, self._settle_buried(write, step, topic))
 
@@ -225,6 +230,14 @@ class Settlement:
             self._settle(record, record.delivery.reject)
             details = {"reason": step.reason, "topic": topic}
             self._parts.events.tell("record.dead_lettered", record, step.error, details)
+
+    def _transaction_of(self, record: TakenRecord) -> Outbox | None:
+        """The outbox whose records are written with the record's offset; None without one."""
+        delivery = record.delivery
+        # Of an unreadable range, the letter may be written twice.
+        if self._route.exactly_once and isinstance(delivery, ConsumedRecord):
+            return delivery
+        return None
 
     def _settle(self, record: TakenRecord, acknowledge: Callable[[], None]) -> None:
         if record.is_done:

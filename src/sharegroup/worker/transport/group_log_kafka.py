@@ -20,7 +20,9 @@ from sharegroup.worker.consuming.group_log import PartitionOwner
 from sharegroup.worker.consuming.group_source import REVOKE_SECONDS
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.parts import GroupReading
+from sharegroup.worker.ports import BufferedRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.transport.offset_transactions import Commit, OffsetTransactions
 
 COMMIT_SECONDS_MAX = 10.0
 """Maximum time for which a commit is retried; it is repeated with newer progress."""
@@ -35,6 +37,11 @@ class KafkaGroupLog:
         """``options`` are those of all clients of the application."""
         self._topic = reading.topic
         self._starts_latest = reading.start_from is StartFrom.LATEST
+        self._transactions = (
+            OffsetTransactions(f"{reading.group}.{reading.topic}", options)
+            if reading.exactly_once
+            else None
+        )
         classic: dict[str, Any] = {}
         if reading.protocol == "classic":
             # A rebalance takes away only those partitions that move.
@@ -97,22 +104,33 @@ class KafkaGroupLog:
         """Read a partition from this offset on."""
         self._consumer.seek(TopicPartition(self._topic, partition), offset)
 
-    async def commit(self, offsets: Mapping[int, Committed]) -> None:
+    async def commit(
+        self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
+    ) -> None:
         """Commit offsets; raises OwnershipLost if other members own the partitions."""
+        named = {
+            TopicPartition(self._topic, partition): OffsetAndMetadata(*committed)
+            for partition, committed in offsets.items()
+        }
+        if self._transactions is not None:
+            if foreign := named.keys() - self._consumer.assignment:
+                raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
+            commit = Commit(named, self._consumer.group_metadata())
+            await self._transactions.write(records, commit)
+            return
+        assert not records, "only a group with exactly_once writes records with its offsets"
         try:
-            await self._consumer.commit(
-                {
-                    TopicPartition(self._topic, partition): OffsetAndMetadata(*committed)
-                    for partition, committed in offsets.items()
-                },
-                timeout=COMMIT_SECONDS_MAX,
-            )
+            await self._consumer.commit(named, timeout=COMMIT_SECONDS_MAX)
         except (CommitFailedError, IllegalStateError) as error:
             raise OwnershipLost(str(error)) from error
 
     async def close(self, within_seconds: float) -> None:
         """Give the partitions up, and leave the group."""
-        await self._consumer.close(within_seconds)
+        try:
+            await self._consumer.close(within_seconds)
+        finally:
+            if self._transactions is not None:
+                await self._transactions.close()
 
     async def first_offsets(
         self, partitions: frozenset[TopicPartition]

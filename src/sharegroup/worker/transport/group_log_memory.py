@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from sharegroup.errors import OffsetMetadataTooLarge
 from sharegroup.worker.consuming.group_log import PartitionOwner
+from sharegroup.worker.ports import BufferedRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
 from sharegroup.worker.transport.memory_source import Place, Standing
@@ -164,13 +165,20 @@ class MemoryGroupLog:
         self.owned[partition] = offset
         self._noticed.set()
 
-    async def commit(self, offsets: Mapping[int, Committed]) -> None:
-        """Commit offsets of owned partitions."""
+    async def commit(
+        self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
+    ) -> None:
+        """Commit offsets of owned partitions, and write records with them."""
         if self._is_cut:
             await asyncio.Event().wait()
         if foreign := offsets.keys() - self.owned.keys():
             raise OwnershipLost(f"partitions {sorted(foreign)} are not assigned to this member")
+        for topic, _, _ in records:
+            if (error := self._log.failing(topic)) is not None:
+                raise error
         self._group.commit(self.topic, offsets)
+        for topic, value, options in records:
+            self._log.append(topic, value, **options)
 
     async def close(self, within_seconds: float) -> None:  # noqa: ARG002  It takes no time.
         """Give the partitions up, and leave the group."""

@@ -13,6 +13,8 @@ from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_source import GroupSource
+from sharegroup.worker.declarations.route import StartFrom
+from sharegroup.worker.parts import GroupReading
 from sharegroup.worker.ports import DeliveredRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
@@ -54,7 +56,8 @@ class Scene:
         group = self.world.consumer_group(GROUP)
         self.logs.append(MemoryGroupLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
         self.changes.append(Changes())
-        return GroupSource(GROUP, TOPIC, self.logs[-1], self.world.clock, self.changes[-1])
+        reading = GroupReading(GROUP, TOPIC, 1_000_000, "consumer", StartFrom.EARLIEST)
+        return GroupSource(reading, self.logs[-1], self.world.clock, self.changes[-1])
 
     def write(self, count: int, partition: int = 0) -> None:
         for number in range(count):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from sharegroup.client.records import IllegalStateError
-from sharegroup.errors import InvalidConfig
+from sharegroup.errors import InvalidConfig, MessageTooLarge
 from sharegroup.worker import App, Record, Reject, Release, Retry, RouteKind
 from sharegroup.worker.events import Event
 from sharegroup.worker.records.record import AlreadyDecided
+from sharegroup.worker.testing import AppTest
 
 
 def run(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
@@ -372,10 +374,142 @@ async def test_finish_in_a_handler_is_accept() -> None:
         assert t.committed("audit", "orders") == {0: 1}
 
 
+def billing(failing: list[str]) -> tuple[App, Any]:
+    """An application that bills each order once, in transactions."""
+    app = App("billing")
+
+    @app.share_group("mail", topics="billed")
+    async def mail(name: str) -> None: ...
+
+    @app.consumer_group(
+        "billing", topics="orders", order_by="key", exactly_once=True,
+        retry=Retry(max_attempts=2, initial_delay="1s", jitter=0),
+    )  # fmt: skip
+    async def bill(name: str) -> None:
+        written = await mail.send(name, key="k")
+        assert (written.topic, written.offset) == ("billed", -1)
+        if name in failing:
+            raise ValueError(name)
+
+    return app, bill
+
+
+def values(t: AppTest, topic: str) -> list[bytes | None]:
+    return [record.value for record in t.in_topic(topic)]
+
+
+@run
+async def test_outputs_are_written_with_the_offsets_of_their_records() -> None:
+    app, bill = billing([])
+    async with app.test() as t:
+        await t.send(bill, "a", key="a")
+        await t.settle()
+        assert values(t, "billed") == []
+        assert t.committed("billing", "orders") == {0: 0}
+        await t.advance("100ms")
+        assert values(t, "billed") == [b"a"]
+        assert t.committed("billing", "orders") == {0: 1}
+
+
+@run
+async def test_a_crash_before_the_transaction_runs_the_handler_again() -> None:
+    app, bill = billing([])
+    async with app.test() as t:
+        await t.send(bill, "a", key="a")
+        await t.settle()
+        await t.crash()
+        await t.advance("1s")
+        await t.crash()
+        await t.advance("1s")
+        assert values(t, "billed") == [b"a"]
+
+
+@run
+async def test_a_run_that_fails_sends_nothing() -> None:
+    failing = ["a"]
+    app, bill = billing(failing)
+    async with app.test() as t:
+        await t.send(bill, "a", key="a")
+        await t.advance("500ms")
+        assert values(t, "billed") == []
+        failing.clear()
+        await t.advance("2s")
+        assert values(t, "billed") == [b"a"]
+
+
+@run
+async def test_a_letter_is_written_with_the_offset() -> None:
+    app, bill = billing(["a"])
+    async with app.test() as t:
+        t.fail_writes("billing.dead")
+        sent = await t.send(bill, "a", key="a")
+        await t.advance("3s")
+        assert t.committed("billing", "orders") == {0: 0}
+        assert t.dead_letters == []
+        t.mend_writes("billing.dead")
+        await t.advance("2s")
+        assert [letter.value for letter in t.dead_letters] == [b"a"]
+        assert t.committed("billing", "orders") == {0: 1}
+        assert values(t, "billed") == []
+        assert sent.outcome == "dead_lettered"
+
+
+@run
+async def test_a_send_after_the_handler_has_returned_is_refused() -> None:
+    app = App("billing")
+    late: list[BaseException] = []
+    gate = asyncio.Event()
+
+    @app.share_group("mail", topics="billed")
+    async def mail(name: str) -> None: ...
+
+    async def send_late() -> None:
+        await gate.wait()
+        try:
+            await mail.send("late")
+        except RuntimeError as error:
+            late.append(error)
+
+    tasks = []
+
+    @app.consumer_group("billing", topics="orders", exactly_once=True)
+    async def bill(name: str) -> None:
+        tasks.append(asyncio.create_task(send_late()))
+
+    async with app.test() as t:
+        await t.send(bill, "a")
+        await t.settle()
+        gate.set()
+        await t.advance("1s")
+        assert "await all sends in the handler" in str(late[0])
+        assert values(t, "billed") == []
+
+
+@run
+async def test_an_output_that_is_too_large_fails_its_handler() -> None:
+    app = App("billing")
+
+    @app.share_group("mail", topics="billed")
+    async def mail(name: str) -> None: ...
+
+    @app.consumer_group("billing", topics="orders", exactly_once=True, retry=None)
+    async def bill(name: str) -> None:
+        await mail.send("x" * 50_000_000)
+
+    async with app.test() as t:
+        sent = await t.send(bill, "a")
+        await t.advance("1s")
+        assert sent.outcome == "dead_lettered"
+        assert isinstance(sent.errors[0], MessageTooLarge)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"exactly_once": True}, "exactly_once is not an option of a consumer group; not built"),
+        ({"exactly_once": "yes"}, "expected True or False"),
+        ({"exactly_once": True, "batch": 5}, "its payload is not annotated"),
+        ({"exactly_once": True, "commit": "manual"}, "finishes records after their outputs"),
+        ({"transactional": True}, "exactly_once=True"),
         ({"commit": "each"}, "expected 'after' or 'manual'"),
         ({"group_configs": {}}, "settings of a consumer group are not declared here"),
         ({"order_by": "topic"}, "expected 'key' or 'partition', or a function"),
