@@ -122,6 +122,48 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Name of an option of `share_group` elsewhere: what to use instead."""
 
+_COMMITS = (
+    "nothing: the offset of the lowest unfinished record is committed each second, and when "
+    "partitions are given up"
+)
+OF_CONSUMER_GROUPS: Mapping[str, str] = {
+    **ELSEWHERE,
+    "manual_offset_management": "commit='manual', and record.finish()",
+    "manual_offsets": "commit='manual', and record.finish()",
+    "enable_auto_commit": _COMMITS,
+    "auto_commit": _COMMITS,
+    "auto_commit_interval_ms": _COMMITS,
+    "transactional": "exactly_once=True",
+    **dict.fromkeys(
+        ("seek", "offset", "offsets"),
+        "app.partitions(group).seek(topic, partition, offset), while it runs, or "
+        "`sharegroup groups reset-offsets`, while no worker does",
+    ),
+    **dict.fromkeys(
+        ("pause", "pause_partition", "resume"),
+        "app.partitions(group).pause(topic, partition), and resume",
+    ),
+    "assign": "nothing: the group assigns the partitions",
+    "partition_assignment_strategy": (
+        "group_protocol='consumer' (the broker assigns) or 'classic' (cooperative-sticky)"
+    ),
+    "rebalance_listener": "app.on('partitions.assigned'), 'partitions.revoked', 'partitions.lost'",
+    "virtual_partitions": "order_by='key': records of one key in order, all others concurrently",
+    "group_configs": "`sharegroup configs`: settings of a consumer group are not declared here",
+    "session_timeout_ms": "the setting consumer.session.timeout.ms of the group on the broker",
+    "heartbeat_interval_ms": "the setting consumer.heartbeat.interval.ms of the group",
+    "group_instance_id": "nothing: static members are not built",
+    "group_id": "the first argument of consumer_group",
+    "consumer_group": "the first argument of consumer_group",
+}
+"""The same for `consumer_group`."""
+
+
+def elsewhere_of(kind: str) -> Mapping[str, str]:
+    """Return the names of options elsewhere for a kind of group, with what to use instead."""
+    return ELSEWHERE if kind == "share" else OF_CONSUMER_GROUPS
+
+
 OF_AN_APP: Mapping[str, str] = {
     "brokers": "bootstrap_servers='host:port'",
     "servers": "bootstrap_servers='host:port'",
@@ -161,16 +203,14 @@ def refuse_unknown(
     given: Collection[str],
     known: Collection[str],
     whose: str,
-    elsewhere: Mapping[str, str] = ELSEWHERE,
+    elsewhere: Mapping[str, str],
+    kind: str,
 ) -> None:
     """Raise InvalidConfig for the first unknown option, with what to use instead if known."""
     for name in given:
         if name in known:
             continue
         if name in elsewhere:
-            kind = "an App" if elsewhere is OF_AN_APP else "a schedule"
-            if elsewhere is ELSEWHERE:
-                kind = "a share group"
             raise InvalidConfig(f"{whose}: {name} is not an option of {kind}; {elsewhere[name]}")
         near = difflib.get_close_matches(name, known, n=1)
         hint = (
