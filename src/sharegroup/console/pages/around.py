@@ -86,13 +86,10 @@ async def topic(visit: Visit) -> Page:
         })  # fmt: skip
     shown = table("partitions", TOPIC_PARTITIONS, rows, visit.query, sort="partition", empty="")
     readers = [group for group in visit.watcher.view.groups.values() if name in group.topics]
-    context = {
-        "topic": found,
-        "shown": shown,
-        "settings": await settings_of(visit, ResourceType.TOPIC, name),
-        "readers": readers,
-    }  # fmt: skip
-    return Page("topic.html", name, context, {"topic": name, "partitions": rows})
+    settings = await settings_of(visit, ResourceType.TOPIC, name)
+    context = {"topic": found, "shown": shown, "settings": settings, "readers": readers}
+    data = {"topic": name, "partitions": rows, "settings": settings}
+    return Page("topic.html", name, context, data)
 
 
 def _offset(found: ListedOffset | KafkaError) -> int | None:
