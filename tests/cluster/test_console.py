@@ -29,6 +29,13 @@ async def problems_of(browser: Browser, subject: str) -> list[str]:
     return [each["problem"] for each in found if each["subject"] == subject]
 
 
+async def brokers_with_versions(browser: Browser) -> set[int]:
+    """The brokers that say which share groups they support."""
+    features = (await browser.data("/brokers"))["features"]
+    found = next(each["by_broker"] for each in features if each["name"] == "share.version")
+    return {int(node_id) for node_id in found}
+
+
 async def send(producer: Producer, topic: str, count: int) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         for number in range(count):
@@ -97,6 +104,7 @@ def test_death_of_a_broker_is_told_and_groups_and_jobs_go_on(
                 await asyncio.gather(send(producer, topic, RECORDS), taken(consumer, RECORDS))
                 await until(browser, "/group", is_settled, id=group)
                 assert await problems_of(browser, subject) == []
+                assert await brokers_with_versions(browser) == {1, 2, 3}
                 started = await jobs.start(
                     request(letters, rate=LETTERS_PER_SECOND), started_by=f"{OF_THE_CONSOLE} test"
                 )
@@ -111,6 +119,7 @@ def test_death_of_a_broker_is_told_and_groups_and_jobs_go_on(
                 assert "does not answer" in text
                 brokers = (await browser.data("/brokers"))["brokers"]
                 assert [row["node_id"] for row in brokers] == [1, 2, 3]
+                assert await brokers_with_versions(browser) == {1, 2, 3} - {victim}
                 done = (await browser.data("/job", id=started.id))["job"]["done"]
                 await until(browser, "/job", lambda data: data["job"]["done"] > done, id=started.id)
 

@@ -20,6 +20,7 @@ ROUNDS = 3
     [
         ("/group", {"id": "billing"}, "DescribeConfigs"),
         ("/topic", {"name": "orders"}, "DescribeConfigs"),
+        ("/brokers", {"sort": "rack"}, "ApiVersions"),
     ],
 )
 def test_open_page_does_not_read_again_what_is_no_live_part(
