@@ -187,12 +187,33 @@ class GroupSource:
         for partition, owned in list(self._owned.items()):
             if len(taken) >= room:
                 break
-            if more := owned.take(room - len(taken)):
+            more = owned.take(room - len(taken))
+            if owned.is_rewound:
+                self._begin_anew(owned)
+            elif more:
                 taken += more
                 # The next take begins with the others, so that no partition waits for one.
                 self._owned[partition] = self._owned.pop(partition)
         self._reserves += len(taken)
         return taken
+
+    def _begin_anew(self, old: OwnedPartition) -> None:
+        """Forget the progress in a partition whose log was truncated or made anew.
+
+        Its offsets name other records now, so those that run are given up.
+        """
+        first = old.read[0].offset
+        log.warning(
+            "event=partition.rewound group=%s topic=%s partition=%s expected=%s found=%s "
+            "action='the log was truncated or made anew; reading goes on at the offset found'",
+            *(self._group, self.topic, old.partition, old.progress.next_offset, first),
+        )
+        old.is_gone = True
+        self._changes.gone(self.topic, (old.partition,), is_lost=True)
+        new = self._own(old.partition, Committed(first))
+        new.read = old.read
+        new.is_held, new.is_paused = old.is_held, old.is_paused
+        self._changes.assigned(self.topic, (old.partition,))
 
     async def _reserved(self, taken: list[DeliveredRecord]) -> list[DeliveredRecord]:
         """Commit that these records are delivered, if no commit says so; returns those to run."""
@@ -255,12 +276,17 @@ class GroupSource:
     async def assigned(self, partitions: Mapping[int, Committed | None]) -> None:
         """Own these partitions from their committed offsets on."""
         for number, committed in partitions.items():
-            offset, state = None, NOTHING
-            if committed is not None:
-                offset, state = committed.offset, self._state_of(number, committed)
-            progress = PartitionProgress(offset, state)
-            self._owned[number] = OwnedPartition(self.topic, number, progress, self._changed.set)
+            self._own(number, committed)
         self._changes.assigned(self.topic, partitions.keys())
+
+    def _own(self, number: int, committed: Committed | None) -> OwnedPartition:
+        offset, state = None, NOTHING
+        if committed is not None:
+            offset, state = committed.offset, self._state_of(number, committed)
+        progress = PartitionProgress(offset, state)
+        owned = OwnedPartition(self.topic, number, progress, self._changed.set)
+        self._owned[number] = owned
+        return owned
 
     async def revoked(self, partitions: Collection[int]) -> None:
         """Let the handlers of these partitions end, and commit for the next owner."""

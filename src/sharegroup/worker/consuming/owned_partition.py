@@ -12,7 +12,7 @@ from sharegroup.errors import MessageTooLarge, UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.worker.consuming.commit_metadata import OFFSETS_MAX
 from sharegroup.worker.consuming.group_log import LoggedRecord
-from sharegroup.worker.consuming.partition_progress import PartitionProgress
+from sharegroup.worker.consuming.partition_progress import PartitionProgress, Rewound
 from sharegroup.worker.ports import (
     BufferedRecord,
     DeliveredRecord,
@@ -32,7 +32,7 @@ class OwnedPartition:
 
     __slots__ = (
         "_on_change", "fresh", "is_changed", "is_gone", "is_held", "is_leaving", "is_paused",
-        "outputs", "partition", "progress", "read", "released", "topic", "was_full",
+        "is_rewound", "outputs", "partition", "progress", "read", "released", "topic", "was_full",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,8 @@ class OwnedPartition:
         """Whether the application has paused it."""
         self.is_paused = False
         """Whether its fetch is paused, because it is held or nearly full."""
+        self.is_rewound = False
+        """Whether the next record is at an offset that was delivered before."""
         self.was_full = False
         """Whether the log says that it is nearly full."""
         self.is_leaving = False
@@ -84,8 +86,13 @@ class OwnedPartition:
         while read and len(taken) < room:
             if ceiling is not None and read[0].offset >= ceiling:
                 break
-            record = read.popleft()
-            count = deliver(record.offset)
+            record = read[0]
+            try:
+                count = deliver(record.offset)
+            except Rewound:
+                self.is_rewound = True
+                break
+            read.popleft()
             if count is None:
                 has_skipped = True
             else:

@@ -41,6 +41,10 @@ FULL_PART = 0.75
 """Of the metadata's characters: from here on only records below the highest finished one run."""
 
 
+class Rewound(Exception):
+    """The log has other records now at offsets that were delivered, as after it was truncated."""
+
+
 class PartitionProgress:
     """The finished, delivered and reserved records of one owned partition."""
 
@@ -72,16 +76,25 @@ class PartitionProgress:
     # Delivery.
 
     def deliver(self, offset: int) -> int | None:
-        """Note that a record is next; returns its delivery count, or None if it is finished."""
+        """Note that a record is next; returns its delivery count, or None if it is finished.
+
+        Raises Rewound, and changes nothing, if the offset is below that of the record before.
+        """
+        if offset != self.next_offset:
+            self._jump(offset)
+        self.next_offset = offset + 1
+        if self._finished and _has(self._finished, offset):
+            return None
+        return self.prior_count(offset) + 1 if self._prior else 1
+
+    def _jump(self, offset: int) -> None:
         expected = self.next_offset
         if expected is None:
             self._low = offset
         elif offset > expected:
             self._holes.append((expected, offset))
-        self.next_offset = offset + 1
-        if self._finished and _has(self._finished, offset):
-            return None
-        return self.prior_count(offset) + 1 if self._prior else 1
+        else:
+            raise Rewound(f"expected offset {expected} or above, found {offset}")
 
     def deliver_range(self, first: int, end: int) -> None:
         """Note that offsets without readable records are next."""

@@ -13,11 +13,15 @@ from collections.abc import Collection, Mapping
 from sharegroup.errors import InvalidConfig
 
 _NO_OFFSETS = (
-    "a share group has no position to move: each record is settled by itself. To go back, use "
+    "a share group has no position to move (a consumer group has: @app.consumer_group): each "
+    "record is settled by itself. To go back, use "
     "`sharegroup groups --reset-offsets`; to see dead letters again, `sharegroup dlq redrive`"
 )
 _NO_COMMIT = "each record is settled when its handler ends: return, raise, or record.accept()"
-_NO_PARTITIONS = "no member owns a partition; record.pause(delay) or raise RetryAfter(delay)"
+_NO_PARTITIONS = (
+    "no member owns a partition (of a consumer group one does: @app.consumer_group); "
+    "record.pause(delay) or raise RetryAfter(delay)"
+)
 _RETRY = (
     "retry=Retry(max_attempts=..., initial_delay=..., multiplier=..., max_delay=..., jitter=..., "
     "retry_on=..., dont_retry_on=...)"
@@ -50,6 +54,8 @@ ELSEWHERE: Mapping[str, str] = {
     "long_running": "max_handling=...: locks are renewed for this time; nothing is paused",
     "virtual_partitions": "order_by=...: records of one key in order, all others concurrently",
     "partition_assignment_strategy": "nothing: the broker assigns the partitions",
+    "exactly_once": "@app.consumer_group(..., exactly_once=True)",
+    "on_failure": "@app.consumer_group(..., on_failure=...): in a share group, others go on",
     "group_instance_id": "nothing: share groups have no static members",
     "group_protocol": "nothing: it is always a share group",
     "rebalance_listener": "nothing: a rebalance takes no record away",

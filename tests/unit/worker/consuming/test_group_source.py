@@ -213,6 +213,35 @@ async def test_a_seek_whose_commit_fails_changes_nothing(
 
 
 @run
+async def test_a_truncated_log_is_read_from_where_it_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(8)
+    source = scene.member()
+    before = await scene.take(source)
+    for record in before[:5]:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 5
+    scene.logs[0].seek(0, 2)  # As a reset of the position does.
+    again = await scene.take(source)
+    if not again:
+        again = await scene.take(source)
+    assert offsets(again) == [2, 3, 4, 5, 6, 7]
+    assert all(record.is_lost for record in before)
+    assert scene.changes[0].seen[-2:] == [("lost", [0]), ("assigned", [0])]
+    assert "event=partition.rewound" in caplog.text
+    before[7].accept()  # Of the log before: it must not count for the record there now.
+    for record in again[:2]:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert scene.committed() == (4, scene.committed().metadata)
+    assert not read(*scene.committed()).finished
+    await source.close(1)
+
+
+@run
 async def test_a_new_member_gets_partitions_after_their_handlers_ended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
