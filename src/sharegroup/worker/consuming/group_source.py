@@ -293,7 +293,6 @@ class GroupSource:
         leaving = [self._owned[number] for number in partitions if number in self._owned]
         for owned in leaving:
             owned.is_leaving = True
-            owned.read.clear()
         try:
             await self._changes.revoke(self.topic, partitions, REVOKE_SECONDS)
             await self._commit(leaving, is_open=False)

@@ -95,7 +95,8 @@ class MemoryGroupLog:
         """The position in each owned partition."""
         self._group = group
         self._log = log
-        self._paused: set[int] = set()
+        self.paused: set[int] = set()
+        """The partitions that are not read."""
         self._owner: PartitionOwner | None = None
         self._noticed = asyncio.Event()
         self._is_woken = False
@@ -153,11 +154,11 @@ class MemoryGroupLog:
 
     def pause(self, partition: int) -> None:
         """Stop reading a partition."""
-        self._paused.add(partition)
+        self.paused.add(partition)
 
     def resume(self, partition: int) -> None:
         """Read a paused partition again."""
-        self._paused.discard(partition)
+        self.paused.discard(partition)
         self._noticed.set()
 
     def seek(self, partition: int, offset: int) -> None:
@@ -217,7 +218,7 @@ class MemoryGroupLog:
             self._group.rebalance(self.topic)
         if new := sorted((given - self.owned.keys()) & self._group.free(self.topic)):
             committed = {number: self._group.committed(self.topic, number) for number in new}
-            self._paused -= set(new)
+            self.paused -= set(new)
             for number, offset in committed.items():
                 self.owned[number] = 0 if offset is None else offset.offset
             await self._owner.assigned(committed)
@@ -227,7 +228,7 @@ class MemoryGroupLog:
         if self._is_cut:
             return taken
         for number, position in self.owned.items():
-            if number in self._paused or len(taken) >= room:
+            if number in self.paused or len(taken) >= room:
                 continue
             log = self._log.partitions(self.topic)[number]
             records = log[position : position + room - len(taken)]

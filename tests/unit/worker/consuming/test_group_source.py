@@ -213,6 +213,23 @@ async def test_a_seek_whose_commit_fails_changes_nothing(
 
 
 @run
+async def test_a_partition_that_is_held_is_not_fetched(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.write(3)
+    source = scene.member()
+    await scene.take(source)
+    source.hold(0, is_held=True)
+    scene.write(3)
+    assert await scene.take(source) == []
+    assert scene.logs[0].paused == {0}
+    source.hold(0, is_held=False)
+    assert scene.logs[0].paused == set()
+    assert offsets(await scene.take(source)) == [3, 4, 5]
+    assert "event=partition" not in caplog.text, "the application knows"
+    await source.close(1)
+
+
+@run
 async def test_a_truncated_log_is_read_from_where_it_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -125,6 +125,29 @@ async def test_a_failing_record_blocks_its_key_and_no_other() -> None:
 
 
 @run
+async def test_a_record_blocks_for_longer_than_records_of_share_groups_are_held() -> None:
+    app = App("audit")
+    seen: list[str] = []
+
+    @app.consumer_group(
+        "audit", topics="orders", order_by="key",
+        retry=Retry(max_attempts=2, initial_delay="10m", jitter=0),
+    )  # fmt: skip
+    async def audit(name: str) -> None:
+        seen.append(name)
+        if seen == ["a1"]:
+            raise ValueError
+
+    async with app.test() as t:
+        for name in ("a1", "a2"):
+            await t.send(audit, name, key="a")
+        await t.advance("9m")
+        assert seen == ["a1"]
+        await t.advance("2m")
+        assert seen == ["a1", "a1", "a2"]
+
+
+@run
 async def test_a_failing_record_may_be_overtaken_by_way_of_the_retry_topic() -> None:
     app = App("audit")
     seen: list[str] = []
@@ -329,6 +352,30 @@ async def test_a_seek_waits_for_handlers_and_goes_on_at_its_offset() -> None:
 
 
 @run
+async def test_records_not_begun_are_given_up_with_their_partition() -> None:
+    app = App("audit")
+    seen: list[int] = []
+    gate = asyncio.Event()
+
+    @app.consumer_group("audit", topics="orders", order_by="partition")
+    async def audit(number: int) -> None:
+        if number == 0:
+            await gate.wait()
+        seen.append(number)
+
+    async with app.test(patience_seconds=0.05) as t:
+        for number in range(5):
+            await t.send(audit, number)
+        await t.settle()
+        seeking = asyncio.create_task(t.partitions("audit").seek("orders", 0, 4))
+        await t.advance("1s")
+        gate.set()
+        await t.advance("2s")
+        await seeking
+        assert seen == [0, 4]
+
+
+@run
 async def test_records_are_finished_by_hand_when_they_are_stored_together() -> None:
     app = App("audit")
     gathered: list[Record] = []
@@ -409,6 +456,9 @@ async def test_outputs_are_written_with_the_offsets_of_their_records() -> None:
         await t.advance("100ms")
         assert values(t, "billed") == [b"a"]
         assert t.committed("billing", "orders") == {0: 1}
+        await t.send(bill, "b", key="a")
+        await t.advance("1s")
+        assert values(t, "billed") == [b"a", b"b"]
 
 
 @run
