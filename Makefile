@@ -126,7 +126,7 @@ cluster-chaos: setup ## Break a real cluster under all our clients for SECONDS=6
 
 console-test: setup $(AXE) ## Test the console in Debian's Chromium, with axe-core from npm in build/axe.
 	@$(call install,browser)
-	@CONSOLE=all $(COMPILED_ONCE) $(BIN)/python -m pytest -q tests/integration/console
+	@CONSOLE=all $(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integration/console
 
 console-pictures: setup ## Take the pictures of docs/console in Debian's Chromium.
 	@$(call install,browser)

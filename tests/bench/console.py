@@ -6,7 +6,7 @@
 
 The first part prints CPU time of both processes.  Topics, groups, members and offsets are real;
 the members have joined with one heartbeat each, which is enough for an hour.
-The second part runs pairs of share consumers' throughput, with and without ten open pages.
+The second part runs pairs of a share group's throughput, with and without ten open pages.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
+from typing import NamedTuple
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
@@ -41,8 +43,9 @@ TOPICS, GROUPS, MEMBERS = 5_000, 1_000, 100
 IDLE_SECONDS = 30.0
 SEEN = ("/", "/groups", "/group?id=billing", "/topics", "/topic?name=orders")
 """The pages that the browsers of the second part show."""
-PAIRS = 4
+PAIRS = 10
 PAIR_SECONDS = 8.0
+LOOKING = b"looking\n"
 BROWSERS = 10
 RETURN_SECONDS = 15.0
 SETTINGS = {"group.share.assignment.interval.ms": "0"}
@@ -133,67 +136,100 @@ def _timed(url: str) -> float:
     return time.monotonic() - began
 
 
-def _look(url: str, stop: Event) -> None:
-    """Read the live values of a page until the end."""
-    with urlopen(Request(url, headers={"Accept": "text/event-stream"})) as stream:
-        for _ in stream:
-            if stop.is_set():
-                return
-
-
 def beside(folder: Path) -> None:
     """Print the throughput of a share group with ten open pages, as a part of that without."""
-    ratios = []
-    with ServeProcess(folder / "data", settings=SETTINGS, durability="os") as broker:
+    shares: list[float] = []
+    cpu_shares: list[float] = []
+    with (
+        ServeProcess(folder / "data", settings=SETTINGS, durability="os") as broker,
+        ExitStack() as stack,
+    ):
         address = broker.bootstrap_servers
         with BlockingAdmin(bootstrap_servers=address) as admin:
             admin.create_topics([NewTopic("orders", 4)])
-        with console(address, log=folder / "console.log") as url:
-            for pair in range(PAIRS):
-                rates = {}
-                order = (False, True) if pair % 2 else (True, False)
-                for is_watched in order:
-                    with _browsers(url, BROWSERS if is_watched else 0, SEEN):
-                        rates[is_watched] = _throughput(address)
-                ratios.append(rates[True] / rates[False])
-                print(
-                    f"pair {pair}: {rates[False]:,.0f} records/s, with ten pages {rates[True]:,.0f}"
-                )
-    print(f"with ten pages             {statistics.median(ratios):6.3f} of the throughput without")
-
-
-@contextmanager
-def _browsers(url: str, count: int, pages: Sequence[str]) -> Iterator[None]:
-    stop = Event()
-    threads = [
-        Thread(target=_look, args=(url + pages[number % len(pages)], stop))
-        for number in range(count)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-
-
-def _throughput(address: str) -> float:
-    """Return the records per second that are produced, acquired and settled."""
-    with ExitStack() as stack:
+        url = stack.enter_context(console(address, "--history", "none", log=folder / "log"))
         producer = stack.enter_context(Producer(bootstrap_servers=address))
         consumer = stack.enter_context(
             ShareConsumer("orders", group_id="billing", bootstrap_servers=address)
         )
-        consumer.poll(timeout=1)
+        work = Work(broker, producer, consumer)
+        for pair in range(PAIRS):
+            found = {}
+            for is_watched in (False, True) if pair % 2 else (True, False):
+                with _browsers(url, BROWSERS if is_watched else 0, SEEN):
+                    # Without browsers the last page counts as looked at for ten seconds.
+                    work.throughput(2.0 if is_watched else 12.0)
+                    found[is_watched] = work.throughput(PAIR_SECONDS)
+            shares.append(found[True].by_second / found[False].by_second)
+            cpu_shares.append(found[True].by_cpu_second / found[False].by_cpu_second)
+            print(
+                f"pair {pair:2}: {found[False].by_second:7,.0f} records/s, with ten pages "
+                f"{found[True].by_second:7,.0f}; by CPU second of the broker "
+                f"{found[False].by_cpu_second:7,.0f} and {found[True].by_cpu_second:7,.0f}",
+                flush=True,
+            )
+    print(f"with ten pages {statistics.median(shares):6.3f} of the throughput without")
+    print(f"by CPU second  {statistics.median(cpu_shares):6.3f}")
+
+
+class Throughput(NamedTuple):
+    """Records that were settled."""
+
+    by_second: float
+    by_cpu_second: float
+    """The same by a second of the broker's CPU time, which other programs disturb less."""
+
+
+class Work(NamedTuple):
+    """A group that settles what is produced."""
+
+    broker: ServeProcess
+    producer: Producer
+    consumer: ShareConsumer
+
+    def throughput(self, seconds: float) -> Throughput:
+        """Produce, acquire and settle for a time."""
         value, count = b"x" * 200, 0
-        end = time.monotonic() + PAIR_SECONDS
-        while time.monotonic() < end:
+        began, cpu_began = time.monotonic(), self.broker.cpu_seconds()
+        while (passed := time.monotonic() - began) < seconds:
             for _ in range(500):
-                producer.send("orders", value)
-            count += len(consumer.poll(timeout=0.05))
-        return count / PAIR_SECONDS
+                self.producer.send("orders", value)
+            count += len(self.consumer.poll(timeout=0.05))
+        return Throughput(count / passed, count / (self.broker.cpu_seconds() - cpu_began))
+
+
+@contextmanager
+def _browsers(url: str, count: int, pages: Sequence[str]) -> Iterator[None]:
+    """Keep pages open, in a process of its own."""
+    if not count:
+        yield
+        return
+    looked_at = [url + pages[number % len(pages)] for number in range(count)]
+    command = [sys.executable, "-m", "tests.bench.console", "--look", *looked_at]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as browsers:
+        assert browsers.stdout is not None
+        assert browsers.stdout.readline() == LOOKING
+        try:
+            yield
+        finally:
+            browsers.terminate()
+
+
+def _look_at(urls: Sequence[str]) -> None:
+    """Read the live values of pages until the process is ended."""
+    threads = [Thread(target=_look, args=(url,)) for url in urls]
+    for thread in threads:
+        thread.start()
+    print(LOOKING.decode(), end="", flush=True)
+    for thread in threads:
+        thread.join()
+
+
+def _look(url: str) -> None:
+    while True:  # The console ends a stream after some minutes.
+        with urlopen(Request(url, headers={"Accept": "text/event-stream"})) as stream:
+            for _ in stream:
+                pass
 
 
 def main() -> int:
@@ -201,7 +237,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", action="store_true", help="many topics and groups")
     parser.add_argument("--beside", action="store_true", help="throughput with ten open pages")
+    parser.add_argument("--look", nargs="+", metavar="URL", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.look:
+        _look_at(asked.look)
     for name, part in (("scale", scale), ("beside", beside)):
         if getattr(asked, name) or not (asked.scale or asked.beside):
             with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,8 @@
         open(scene.url)
 
 `billing` works, holds records and has dead letters; `mailer` has no members; `search` has nothing
-to do; `warehouse` is a consumer group.  `scene.work()` produces and settles a little more.
+to do; `warehouse` is a consumer group.  There are ACLs, users, quotas and an open transaction.
+`scene.work()` produces and settles a little more.
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 from sharegroup.client import (
+    AclBinding,
+    AclOperation,
+    AclResourceType,
     AlterConfig,
     ConfigResource,
     NewTopic,
+    QuotaEntity,
     Record,
     ResourceType,
+    ScramMechanism,
     TopicPartition,
+    UserScramCredentialUpsertion,
 )
 from sharegroup.client.sync import AdminClient, Consumer, Producer, ShareConsumer
 from tests.support.kafka_peer import free_ports
@@ -48,6 +55,15 @@ HELD_MAX = 40
 """Records that a worker keeps in work."""
 IN_FLIGHT_MAX = 2 * HELD_MAX + 60
 LOCK_MS = "60000"
+OPEN_MS = 900_000
+"""How long the transaction may be open; 15 minutes are the most that brokers allow."""
+ACLS = (
+    ("billing", AclResourceType.TOPIC, "orders", AclOperation.READ),
+    ("billing", AclResourceType.GROUP, "billing", AclOperation.READ),
+    ("shop", AclResourceType.TOPIC, "orders", AclOperation.WRITE),
+    ("shop", AclResourceType.TRANSACTIONAL_ID, "stock-", AclOperation.WRITE),
+)
+USERS = ("billing", "mailer", "shop")
 CITIES = ("Lagos", "Quito", "Hanoi", "Oslo", "Perth")
 
 
@@ -152,14 +168,16 @@ def wait_until_seen(url: str, *groups: str, headers: Mapping[str, str] | None = 
 
 
 @contextmanager
-def shop(folder: Path) -> Iterator[Scene]:
-    """Run the broker with its groups, and a console on its metrics port."""
+def shop(folder: Path, *options: str) -> Iterator[Scene]:
+    """Run the broker with its groups, and a console with these options on its metrics port."""
     (metrics_port,) = free_ports(1)
     settings = {
         "sharegroup.metrics.port": str(metrics_port),
         "group.share.record.lock.duration.ms": LOCK_MS,
         "group.share.assignment.interval.ms": "0",
         "group.consumer.assignment.interval.ms": "0",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
     }
     with ExitStack() as stack:
         broker = stack.enter_context(ServeProcess(folder / "data", settings=settings))
@@ -182,7 +200,7 @@ def shop(folder: Path) -> Iterator[Scene]:
         url = stack.enter_context(
             console(
                 broker.bootstrap_servers,
-                *("--metrics", f"http://127.0.0.1:{metrics_port}"),
+                *("--metrics", f"http://127.0.0.1:{metrics_port}", *options),
                 log=folder / "console.log",
             )
         )
@@ -190,6 +208,15 @@ def shop(folder: Path) -> Iterator[Scene]:
         for topic, count in (("orders", 3_000), ("emails", 1_240), ("page-views", 500)):
             scene.produce(topic, count)
         _visit(stack, broker.bootstrap_servers)
+        stock = stack.enter_context(
+            Producer(
+                transactional_id="stock-sync",
+                transaction_timeout_ms=OPEN_MS,
+                bootstrap_servers=broker.bootstrap_servers,
+            )
+        )
+        stack.enter_context(stock.transaction())
+        stock.send("page-views", b"open").result(HANGING_SECONDS)
         scene.work()
         wait_until_seen(url, *GROUPS, "warehouse")
         yield scene
@@ -209,6 +236,15 @@ def _set_up(bootstrap_servers: str) -> None:
         })  # fmt: skip
         places = {TopicPartition("emails", number): 0 for number in range(TOPICS["emails"])}
         admin.alter_share_group_offsets("mailer", places)
+        admin.create_acls(
+            AclBinding(kind, name, f"User:{user}", operation)
+            for user, kind, name, operation in ACLS
+        )
+        admin.alter_user_scram_credentials(
+            UserScramCredentialUpsertion(user, f"of {user}", ScramMechanism.SCRAM_SHA_512)
+            for user in USERS
+        )
+        admin.alter_client_quotas({QuotaEntity(user="shop"): {"producer_byte_rate": 1e6}})
 
 
 def _visit(stack: ExitStack, bootstrap_servers: str) -> None:

@@ -39,7 +39,7 @@ VERBS = {
     "dlq": "List, show, export, redrive and purge dead letters.",
     "console": "Serve a page that shows share groups, their records and dead letters.",
     "top": "Show live what needs attention, and the share groups.",
-    "jobs": "List, show, abort and resume jobs: redrives and purges.",
+    "jobs": "List, show, abort and resume jobs: repairs of many records.",
     "retries": "List, run and cancel records that wait for a retry.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",

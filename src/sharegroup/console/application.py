@@ -23,6 +23,7 @@ from sharegroup.console.access.connection import Connection
 from sharegroup.console.access.sight import SeenHistory, SeenWatcher
 from sharegroup.console.pages.page import Forbidden, NotThere, Page, Visit
 from sharegroup.console.parameters import BadQuery
+from sharegroup.console.records.registry_values import RegistryValues
 from sharegroup.console.remember.memory import memory_of
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import History
@@ -37,9 +38,10 @@ from sharegroup.console.web.live import Streams
 from sharegroup.console.web.login import LoginPage
 from sharegroup.console.web.rendering import Renderer, to_json
 from sharegroup.console.web.routes import CHANGES, DOWNLOADS, ROUTES, DownloadRoute, Route
+from sharegroup.console.web.rule_files import RuleFiles
 from sharegroup.console.web.safety import Safety
 from sharegroup.console.web.shared_pages import Shared
-from sharegroup.console.web.visitors import Visitors
+from sharegroup.console.web.visitors import Refused, Visitors
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.http_hosts import HttpHosts
 
@@ -66,6 +68,8 @@ class Console:
         self.visitors = Visitors(settings)
         self.parts: Shared[dict[str, str] | str] = Shared()
         self.values_seen = ValuesSeen()
+        registry = settings.schema_registry
+        self.registry = None if registry is None else RegistryValues(registry)
         self._clients: Connection | None = None
         self._watcher: Watcher | None = None
         self._job_runs: JobRuns | None = None
@@ -82,6 +86,13 @@ class Console:
         self._job_runs = JobRuns(self._clients.jobs)
         if self.settings.allow_changes:
             tasks.append(asyncio.create_task(self._job_runs.run(), name="console jobs"))
+        rules = RuleFiles(
+            self.visitors,
+            self._watcher.tell,
+            tokens=self.settings.token_file,
+            roles=self.settings.roles_file,
+        )
+        tasks.append(asyncio.create_task(rules.run(), name="console rules"))
         memory = memory_of(self.settings, self.history, self._watcher)
         if memory is not None:
             tasks.append(asyncio.create_task(memory.run(), name="console history"))
@@ -96,6 +107,8 @@ class Console:
                 with suppress(asyncio.CancelledError):
                     await task
             await self._clients.close()
+            if self.registry is not None:
+                self.registry.close()
             self._clients = self._watcher = None
 
     @property
@@ -134,6 +147,7 @@ class Console:
             history=SeenHistory(self.history, visitor.sight, view),
             settings=self.settings,
             values_seen=self.values_seen,
+            registry=self.registry,
             now_ms=int(time.time() * 1000),
         )
 
@@ -236,9 +250,12 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
         return console.renderer.live_parts(page.template, context)
 
     async def parts() -> dict[str, str] | str | None:
-        # Somebody may have logged out since; `auth` of an application is asked once a stream.
-        if visitor_of(request).session_id is not None:
-            visitor = await console.visitors.visitor(request, is_use=False)
+        # Somebody may have logged out, or lost rights, since; `auth` is asked once a stream.
+        if console.settings.auth is None:
+            try:
+                visitor = await console.visitors.visitor(request, is_use=False)
+            except Refused:  # Its token was withdrawn.
+                return None
             if visitor is None:
                 return None
             request.scope[VISITOR] = visitor
@@ -271,7 +288,9 @@ def _api_endpoint(console: Console, route: Route) -> Any:
     async def endpoint(request: Request) -> Response:
         page, status = await _made(console, route, request)
         data = page.data if status == 200 else {"error": page.context["problem"]}
-        return Response(to_json(data), status, media_type="application/json")
+        # A thread makes it, because it may be megabytes.
+        document = await asyncio.to_thread(to_json, data)
+        return Response(document, status, media_type="application/json")
 
     return endpoint
 

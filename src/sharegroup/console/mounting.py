@@ -73,6 +73,7 @@ def console(
     allow_changes: bool = False,
     roles: str | Path | None = None,
     metrics_url: str | None = None,
+    schema_registry: str | None = None,
     form_secret: str | None = None,
     remember: bool = False,
     history_file: str | Path | None = None,
@@ -88,6 +89,8 @@ def console(
     only look, and see no values.  ``form_secret`` has to be the same in all processes of an
     application that has several.
 
+    With ``schema_registry``, an address, values are decoded by its schemas.
+
     With ``remember`` the history of groups is kept in topics of the cluster, which all consoles
     share; with ``history_file`` in this file, which only one process may have.
     """
@@ -97,7 +100,9 @@ def console(
             client_options=client_options,
             allow_changes=allow_changes and auth is not None,
             metrics_url=metrics_url,
+            schema_registry=schema_registry,
             roles=own_roles,
+            roles_file=None if roles is None else Path(roles),
             auth=auth,
             form_secret=form_secret,
             remember=remember,

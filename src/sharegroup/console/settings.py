@@ -40,10 +40,16 @@ class ConsoleSettings:
     """Whether keys, values and headers of records are shown to those with the right."""
     metrics_url: str | None = None
     """The metrics port of a `sharegroup serve`, for live runs with members and locks."""
+    schema_registry: str | None = None
+    """The address of the schema registry by which values are decoded; None: they are not."""
     roles: Roles = field(default_factory=lambda: Roles.of_everybody(ALL_RIGHTS))
     """Who may do what."""
     tokens: Tokens | None = None
     """The tokens by which users log in; None: no login by token."""
+    token_file: Path | None = None
+    """The file of ``tokens``, which is read again when it changes."""
+    roles_file: Path | None = None
+    """The file of ``roles``, which is read again when it changes."""
     login_mechanism: SaslMechanism | None = None
     """The mechanism by which users of the cluster log in; None: they do not."""
     auth: Auth | None = None

@@ -23,6 +23,7 @@ from typing import Any
 
 TEXT_CHARACTERS_MAX = 2_000
 WHOLE = "_"
+EXAMPLE = 'amount > 100 and city == "Oslo"'
 CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
 Evaluate = Callable[[Any], Any]
@@ -66,7 +67,11 @@ class Expression:
         try:
             tree = ast.parse(text.strip(), mode="eval")
             self._evaluate = _compiled(tree.body)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except SyntaxError as error:
+            raise ExpressionError(
+                f"{text!r} is no expression ({error.msg}); expected one like {EXAMPLE}"
+            ) from error
+        except (ValueError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"{text!r}: {error}") from error
         self.text = text
 

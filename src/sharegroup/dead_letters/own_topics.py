@@ -10,6 +10,9 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.dead_letters.topics import MIN_INSYNC, default_min_insync, default_replicas
 from sharegroup.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
+OWN_TOPICS = "__sharegroup."
+"""The beginning of the names of these topics."""
+
 
 async def create_if_missing(
     cluster: Cluster,

@@ -12,6 +12,7 @@ and records of other share partitions in them are skipped undecoded.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -27,6 +28,7 @@ from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, share_state_partition
 from sharegroup.internal_topics.share_state_codec import decode
 from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
+from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.wire.internal_topics.coordinator_records import PREFIX_BYTES, encode_key
 from sharegroup.wire.internal_topics.share_state_records import ShareSnapshotKey
 
@@ -45,9 +47,10 @@ async def durable_runs(
     keys = await _keys(admin, group, wanted)
     ends = await _end_offsets(admin, wanted)
     states = await _states(admin, reading, keys.values())
+    # In threads, as everything here whose time grows with the runs.
     return [
-        _shown(partition, keys[partition], states, ends[partition], runs_max)
-        for partition in sorted(wanted)
+        await asyncio.to_thread(_shown, where, keys[where], states, ends[where], runs_max)
+        for where in sorted(wanted)
     ]
 
 
@@ -100,13 +103,22 @@ async def _states(
         if range_.where.partition not in state_partitions:
             continue
         async for records in read_records(reading, range_):
-            for record in records:
-                if record.key is None or record.key[PREFIX_BYTES:] not in names:
-                    continue
-                decoded = decode(record.key, record.value)
-                if decoded is not None:
-                    states.replay(decoded, log_offset=record.offset)
+            own = [
+                record
+                for record in records
+                if record.key is not None and record.key[PREFIX_BYTES:] in names
+            ]
+            if own:
+                await asyncio.to_thread(_replay, states, own)
     return states
+
+
+def _replay(states: ShareStates, records: Iterable[DecodedRecord]) -> None:
+    for record in records:
+        assert record.key is not None, "the key names the share partition"
+        decoded = decode(record.key, record.value)
+        if decoded is not None:
+            states.replay(decoded, log_offset=record.offset)
 
 
 def _name_bytes(key: SharePartitionKey) -> bytes:

@@ -182,7 +182,7 @@ def _kafkas(
     message = REASONS[step.reason]
     if step.error is not None:
         details = message_of(step.error, MESSAGE_CHARACTERS_MAX, by.redaction)
-        message = f"{message} {class_name(step.error)}: {details}"
+        message = f"{message} {class_name(step.error)}{f': {details}' if details else ''}"
     for name, text in (
         ("topic", origin.topic),
         ("partition", str(origin.partition)),

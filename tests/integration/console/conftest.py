@@ -14,7 +14,7 @@ from tests.support.console_scene import Scene, shop
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with shop(tmp_path_factory.mktemp("shop")) as open_shop:
+    with shop(tmp_path_factory.mktemp("shop"), "--allow-changes") as open_shop:
         yield open_shop
 
 

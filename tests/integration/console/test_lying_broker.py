@@ -27,6 +27,7 @@ from tests.support.console_scene import console, wait_until_seen
 
 SAMPLE = SOME[:: 40 if ALL else 8]
 """Texts that have a page of their own."""
+ASKED_FOR_ALL_MIN = 2
 REFUSED = 29
 """The error code of what an ACL does not allow."""
 
@@ -86,8 +87,8 @@ def with_errors(message: Any) -> Any:
 
 def with_topics(message: Any) -> Any:
     """List topics with names that Kafka forbids, and without leaders, so the overview has them."""
-    if not message.topics:
-        return message
+    if len(message.topics) < ASKED_FOR_ALL_MIN:
+        return message  # One topic was asked for.
     pattern = message.topics[0]
     partitions = tuple(replace(found, leader_id=-1) for found in pattern.partitions)
     ghosts = (
@@ -109,7 +110,7 @@ def with_settings(message: Any) -> Any:
     def configs(result: Any) -> tuple[Any, ...]:
         return tuple(
             replace(result.configs[number % len(result.configs)], name=text, value=text)
-            for number, text in enumerate(SOME)
+            for number, text in enumerate(SOME[:: 8 if ALL else 1])  # One page shows them all.
         )
 
     results = (

@@ -6,6 +6,7 @@ import re
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,3 +145,26 @@ def test_login_with_credentials_of_the_cluster(tmp_path: Path) -> None:
             assert browser.post("/login", data=fields).status_code == 303
             assert "User:ada" in browser.get("/").text
         assert "her-secret" not in log.read_text()
+
+
+def test_files_of_tokens_and_roles_are_read_again(tmp_path: Path, tokens: str) -> None:
+    roles, log = tmp_path / "roles.toml", tmp_path / "log"
+    roles.write_text("[[grants]]\n")
+    with (
+        run_broker() as broker,
+        console(
+            log,
+            *("--bootstrap-server", broker.bootstrap_servers),
+            *("--token-file", tokens, "--roles", str(roles)),
+        ) as address,
+        httpx.Client(base_url=address) as program,
+    ):
+        token = {"authorization": f"Bearer {TOKEN}"}
+        assert program.get("/api/v1/topics", headers=token).status_code == 200
+        roles.write_text("[[grants]\n")
+        Path(tokens).write_text("eve:0123456789abcdef0124\n")
+        end = time.monotonic() + HANGING_SECONDS
+        while program.get("/api/v1/topics", headers=token).status_code != 401:
+            assert time.monotonic() < end
+        while not re.search("event=console.rules_kept reason=.the file of roles", log.read_text()):
+            assert time.monotonic() < end

@@ -331,6 +331,18 @@ def test_broker_that_goes_away_is_told_with_the_older_state_until_it_comes_back(
     run(body)
 
 
+def test_outage_is_one_warning_whatever_the_texts_are(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        async with watched() as seen:
+            for text in ("refused", "reset", "refused"):
+                seen.admin.failing["describe_cluster"] = RequestTimedOut(text)
+                await seen.look()
+                assert seen.watcher.view.problems == {"brokers": text}
+
+    run(body)
+    assert sum("look_failed" in record.message for record in caplog.records) == 1
+
+
 def test_defect_of_the_console_is_shown_and_the_watcher_goes_on() -> None:
     async def body() -> None:
         async with watched() as seen:

@@ -1,10 +1,12 @@
-"""Streams of live parts."""
+"""Streams of live parts, and how often the parts are made."""
 
 from __future__ import annotations
 
 import asyncio
 
-from sharegroup.console.web.live import Streams
+import pytest
+
+from sharegroup.console.web.live import Streams, pause_after
 
 
 def test_stream_ends_with_a_word_to_open_it_again() -> None:
@@ -25,3 +27,10 @@ def test_stream_of_somebody_who_logged_out_ends_without_it() -> None:
         return [event async for event in Streams().events(parts)]
 
     assert asyncio.run(run()) == [b"retry: 2000\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pause"), [(0.0, 1.0), (0.25, 1.0), (0.5, 2.0), (1.0, 4.0), (15.0, 5.0)]
+)
+def test_page_that_takes_long_is_made_less_often(seconds: float, pause: float) -> None:
+    assert pause_after(seconds) == pause

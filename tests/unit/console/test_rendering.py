@@ -53,5 +53,9 @@ def test_json_has_texts_for_what_json_does_not_know() -> None:
     }
 
 
+def test_large_value_is_made_when_the_document_is() -> None:
+    assert to_json({"runs": lambda: [{"first_offset": 3}]}) == b'{"runs": [{"first_offset": 3}]}'
+
+
 def test_json_has_no_numbers_that_json_does_not_know() -> None:
     assert to_json({"rate": float("nan"), "most": float("inf")}) == b'{"rate": null, "most": null}'

@@ -161,3 +161,8 @@ def test_evaluation_that_nests_too_deeply_does_not_end_a_run() -> None:
 
     assert deep(0)
     assert not deep(600)
+
+
+def test_what_is_no_expression_is_told_with_an_example() -> None:
+    with pytest.raises(ExpressionError, match=r"is no expression .*; expected one like amount > 1"):
+        Expression('city = "Oslo"')

@@ -12,7 +12,7 @@ pytest.importorskip("google.protobuf")
 
 from google.protobuf import descriptor_pb2
 
-from sharegroup.spark.registry.decoding import FetchedSchema, UnreadableValue, protobuf_decode
+from sharegroup.schema_registry.decoding import FetchedSchema, UnreadableValue, protobuf_decode
 
 STRING, OPTIONAL, MESSAGE = 9, 1, 11
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sharegroup.schema_registry.decoding import Decode, UnreadableValue, json_decode
 from sharegroup.spark.registry.columns import decoded_column
-from sharegroup.spark.registry.decoding import Decode, UnreadableValue, json_decode
 
 PREFIX = b"\0\0\0\0\7"
 

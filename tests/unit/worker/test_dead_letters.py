@@ -15,7 +15,7 @@ from sharegroup.worker.dead_letters import Burier, dead_letter_topics, group_con
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.ports import WrittenRecord
-from tests.integration.worker.dead import Given, WallClock, route
+from tests.integration.worker.dead import Given, WallClock, failed, route
 
 
 class Kept:
@@ -70,6 +70,15 @@ def test_letter_can_be_made_smaller() -> None:
     bury(whole, DeadLetter())
     bury(shrunk, DeadLetter(), shrunk=True)
     assert len(shrunk.sent[0][2]["headers"]) <= len(whole.sent[0][2]["headers"])
+
+
+@pytest.mark.parametrize(("details", "end"), [("late", "TimeoutError: late"), ("", "TimeoutError")])
+def test_message_ends_with_the_error(details: str, end: str) -> None:
+    outbox = Kept()
+    burier = Burier(outbox, WallClock(), route("billing", DeadLetter()), "member-1")
+    step = failed(TimeoutError(details) if details else TimeoutError())
+    asyncio.run(burier.bury(Given("orders", 7), step))
+    assert dict(outbox.sent[0][2]["headers"])["__dlq.errors.message"].decode().endswith(end)
 
 
 def test_topic_of_a_workers_letters() -> None:

@@ -152,6 +152,11 @@ memory_options = gathered(
     help="Metrics port of sharegroup serve: show runs live, with members and locks.",
 )
 @click.option(
+    "--schema-registry",
+    metavar="URL",
+    help="Schema registry by which values are decoded: Avro, JSON, Protobuf.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -166,6 +171,7 @@ def command(
     users: ConsoleUsers,
     memory: Memory,
     metrics_url: str | None,
+    schema_registry: str | None,
     log_level: str,
     ends_with_input: bool,
     access: Access,
@@ -199,8 +205,11 @@ def command(
             allow_changes=users.allow_changes,
             show_values=not users.hide_values,
             metrics_url=None if metrics_url is None else base_url(metrics_url),
+            schema_registry=schema_registry,
             roles=read_roles(users.roles) if users.roles else Roles.of_everybody(ALL_RIGHTS),
             tokens=read_tokens(users.token_file) if users.token_file else None,
+            token_file=users.token_file,
+            roles_file=users.roles,
             login_mechanism=None if mechanism is None else SaslMechanism(mechanism),
             remember=memory.remember,
             history_file=_history_file(memory, default_file),

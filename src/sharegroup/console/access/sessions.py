@@ -91,14 +91,20 @@ class Sessions(Generic[Owned]):
 
     def expired(self, now: float) -> list[Session[Owned]]:
         """Take away and return the sessions whose time is over."""
-        over = [key for key, session in self._sessions.items() if _is_over(session, now)]
+        return self.end_where(lambda session: _is_over(session, now))
+
+    def all(self) -> list[Session[Owned]]:
+        """Return all sessions, also those whose time is over and that were not taken away."""
+        return list(self._sessions.values())
+
+    def end_where(self, is_over: Callable[[Session[Owned]], bool]) -> list[Session[Owned]]:
+        """End and return the sessions for which this holds."""
+        over = [key for key, session in self._sessions.items() if is_over(session)]
         return [self._sessions.pop(key) for key in over]
 
     def end_all(self) -> list[Session[Owned]]:
         """End and return all sessions."""
-        ended = list(self._sessions.values())
-        self._sessions.clear()
-        return ended
+        return self.end_where(lambda _: True)
 
 
 def _is_over(session: Session[Owned], now: float) -> bool:

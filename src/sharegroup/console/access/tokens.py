@@ -29,11 +29,11 @@ class Tokens:
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """Keep the digests of tokens; the keys are names of users."""
-        self._digests = {name: _digest(token) for name, token in tokens.items()}
+        self._digests = {name: digest_of(token) for name, token in tokens.items()}
 
     def user_of(self, token: str) -> User | None:
         """Return the user of a token; None if it is nobody's."""
-        digest = _digest(token)
+        digest = digest_of(token)
         found = None
         # All of them are compared, so the time says nothing about which one it was.
         for name, own in self._digests.items():
@@ -41,8 +41,14 @@ class Tokens:
                 found = User(name)
         return found
 
+    def knows(self, name: str, digest: bytes) -> bool:
+        """Whether this is still the digest of a user's token."""
+        own = self._digests.get(name)
+        return own is not None and hmac.compare_digest(own, digest)
 
-def _digest(token: str) -> bytes:
+
+def digest_of(token: str) -> bytes:
+    """Return what is kept of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 

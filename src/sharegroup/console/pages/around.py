@@ -17,7 +17,7 @@ from sharegroup.protocol_enums import ResourceType
 TOPICS = (
     Column("name", "Topic", "id", link=lambda row: address("topic", name=row["name"])),
     Column("partition_count", "Partitions", "number"),
-    Column("leaderless", "Without leader", "number"),
+    Column("leaderless", "Leaderless", "number"),
     Column("short_of_replicas", "Short of replicas", "number", narrow=False),
     Column("kind", "Kind", "text", narrow=False),
 )
@@ -26,8 +26,8 @@ TOPIC_PARTITIONS = (
     Column("leader", "Leader", "number"),
     Column("replicas", "Replicas", "list", narrow=False),
     Column("in_sync_replicas", "In sync", "list", narrow=False),
-    Column("start", "First offset", "number"),
-    Column("end", "End offset", "number"),
+    Column("start", "First", "number"),
+    Column("end", "End", "number"),
     Column("records", "Offsets", "number"),
 )
 GROUPS = (
@@ -59,7 +59,7 @@ async def topics(visit: Visit) -> Page:
         for topic in visit.watcher.view.topics.values()
     ]
     shown = table(
-        "topics", TOPICS, rows, visit.query, sort="name",
+        "topics", TOPICS, rows, visit.query, sort="kind",
         empty="There are no topics. Create one: sharegroup topics create NAME",
     )  # fmt: skip
     return Page("list.html", "Topics", {"shown": shown, "live_name": "topics"}, {"topics": rows})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.console.access.roles import User
 from sharegroup.console.pages import letters as letter_pages, records as record_pages
 from sharegroup.console.pages.page import NotThere, Visit
-from sharegroup.console.records.contents import Contents
+from sharegroup.console.records.contents import Contents, undecoded
 from sharegroup.console.records.exports import (
     LETTER_COLUMNS,
     RECORD_COLUMNS,
@@ -74,9 +74,10 @@ async def _letters(
         place = f"partition {batch.where.partition}, offsets {batch.first} to {batch.end - 1}"
         note_problem(problems, f"{place}: {error}")
 
+    raw = replace(contents, registry=None)  # A file has what can be produced again.
     async with DeadLetterQueue(contents.topic, **visit.options) as queue:
         async for chunk in queue.chunks(selection, complete=True, empty=True, unreadable=note):
-            shown = letter_pages.shown_letters(contents, selection, chunk)
+            shown = letter_pages.shown_letters(raw, selection, chunk)
             yield [
                 _seen(contents, exported_document(letter, redriven=is_redriven, content=content))
                 for letter, content, is_redriven in shown
@@ -123,7 +124,7 @@ class _Records:
         row = Row(
             self._search.contents.topic, found.partition, record.offset,
             -1 if record.timestamp is None else record.timestamp,
-            record.key, record.value, record.headers,
+            record.key, undecoded(record), record.headers,
         )  # fmt: skip
         return _seen(self._search.contents, as_json(row))
 

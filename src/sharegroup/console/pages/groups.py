@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, replace
+from itertools import islice
 from typing import Any
+
+from markupsafe import Markup
 
 from sharegroup.client.records import TopicPartition
 from sharegroup.console.drawing.charts import line_chart
@@ -24,9 +27,14 @@ from sharegroup.share_runs.share_runs import ShownSharePartition
 
 RUNS_MAX = 20_000
 """Runs of a share partition that are read for its drawing."""
+RUNS_OF_GROUP_MAX = 40_000
+"""Runs that are read of all share partitions of a group, which have equal parts of it."""
+RUNS_MIN = 200
+"""Runs that are read of each share partition, however many there are."""
 BARS_MAX = 40
 """Share partitions that are drawn; the table has all."""
 LIVE_MS = 1_500
+DURABLE_SECONDS = 6.0
 CHART_MS = {"15m": 15 * 60_000, "2h": 2 * 3_600_000, "1d": 86_400_000, "8d": 8 * 86_400_000}
 RUN_ROWS_MAX = 5_000
 
@@ -56,6 +64,9 @@ RUNS = (
     Column("member_id", "Member", "id", narrow=False),
     Column("lock_ms_left", "Lock left", "age"),
 )
+
+
+RUN_FIELDS = tuple(column.key for column in RUNS if column.key != "partition")
 
 
 async def groups(visit: Visit) -> Page:
@@ -99,9 +110,10 @@ async def group(visit: Visit) -> Page:
                                 visit.query, sort="topic", empty="It has no partitions yet."),
             "runs": table("runs", RUNS, runs.rows(), visit.query, sort="partition",
                           empty="There are no runs."),
-            "bars": [(shown, runs_bar(shown)) for shown in runs.shown[:BARS_MAX]],
+            "bars": await asyncio.to_thread(runs.bars),
             "more_bars": max(0, len(runs.shown) - BARS_MAX),
             "source": runs.source,
+            "legends": LEGENDS,
             "no_runs": runs.problem,
             "chart": line_chart(lags, "records that wait"),
             "chart_rows": _chart_rows(lags),
@@ -111,7 +123,7 @@ async def group(visit: Visit) -> Page:
         },
         {
             "group": asdict(found),
-            "runs": [shown.row(group_id) for shown in runs.shown],
+            "runs": lambda: [shown.row(group_id) for shown in runs.shown],
             "runs_source": runs.source,
             "lag": lags,
         },
@@ -127,29 +139,57 @@ class Runs:
     ) -> None:
         self.shown, self.source, self.problem = shown, source, problem
 
+    def bars(self) -> list[tuple[ShownSharePartition, Markup]]:
+        """Draw the first share partitions; a thread does it, because it takes some time."""
+        return [(shown, runs_bar(shown)) for shown in self.shown[:BARS_MAX]]
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the runs as rows, up to a bound."""
-        rows: list[dict[str, Any]] = []
-        for shown in self.shown:
-            where = f"{shown.topic} {shown.partition}"
-            for run in shown.runs:
-                if len(rows) == RUN_ROWS_MAX:
-                    return rows
-                rows.append({"partition": where, **asdict(run)})
-        return rows
+        every = ((shown, run) for shown in self.shown for run in shown.runs)
+        return [
+            {
+                "partition": f"{shown.topic} {shown.partition}",
+                **{name: getattr(run, name) for name in RUN_FIELDS},
+            }
+            for shown, run in islice(every, RUN_ROWS_MAX)
+        ]
 
 
 LIVE, DURABLE = "live", "durable"
+LEGENDS = {
+    LIVE: (
+        ("acquired", "acquired"),
+        ("returned", "available again"),
+        ("archiving", "waits for its dead letter"),
+        ("archived", "archived"),
+        ("acknowledged", "acknowledged"),
+        ("never-delivered", "never delivered"),
+    ),
+    DURABLE: (
+        ("returned", "available again"),
+        ("archived", "archived"),
+        ("acknowledged", "acknowledged"),
+        ("never-delivered", "waits; whether it was delivered is not told here"),
+    ),
+}
+"""What the colours of a bar mean, by the source of its runs."""
+
+
+def runs_read(share_partitions: int) -> int:
+    """Return the number of runs that are read of each share partition of a group."""
+    part = RUNS_OF_GROUP_MAX // max(1, share_partitions)
+    return min(RUNS_MAX, max(RUNS_MIN, part))
 
 
 async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> Runs:
     """Read runs from the broker's memory if its metrics port is known, or the state topic."""
+    runs_max = runs_read(len(wanted))
     if visit.settings.metrics_url is not None:
         try:
             shown = await live_runs(
                 visit.settings.metrics_url,
                 *(group_id, None, None),
-                runs_max=RUNS_MAX,
+                runs_max=runs_max,
                 timeout_ms=LIVE_MS,
             )
             seen = tuple(
@@ -164,17 +204,13 @@ async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> 
     if not wanted:
         return Runs((), None, "No member has fetched from its partitions yet.")
     try:
-        shown = await _durable(visit, group_id, wanted)
+        async with asyncio.timeout(DURABLE_SECONDS):
+            shown = await durable_runs(
+                visit.admin, visit.reading, group_id, wanted, runs_max=runs_max
+            )
     except KafkaError as error:
         return Runs((), None, f"The state topic cannot be read: {error}")
     return Runs(tuple(shown), DURABLE, None)
-
-
-async def _durable(
-    visit: Visit, group_id: str, wanted: list[TopicPartition]
-) -> list[ShownSharePartition]:
-    async with asyncio.timeout(LIVE_MS * 4 / 1000):
-        return await durable_runs(visit.admin, visit.reading, group_id, wanted, runs_max=RUNS_MAX)
 
 
 def _member(member: Any) -> dict[str, Any]:

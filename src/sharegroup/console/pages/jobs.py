@@ -25,7 +25,7 @@ COLUMNS = (
     Column("id", "Job", "id", link=lambda row: address("job", id=row["id"])),
     Column("kind", "Kind", "text"),
     Column("state", "State", "state"),
-    Column("topic", "Topic", "id"),
+    Column("topic", "Topic", "id", narrow=False),
     Column("filter", "Letters", "text", narrow=False),
     Column("done", "Done", "number"),
     Column("started_by", "By", "text", narrow=False),

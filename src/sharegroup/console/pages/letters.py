@@ -15,6 +15,7 @@ from sharegroup.console.parameters import BadQuery
 from sharegroup.console.records.contents import Contents, ShownLetter
 from sharegroup.console.records.moments import moment_ms
 from sharegroup.console.records.preview import preview
+from sharegroup.console.records.turns import Turns
 from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.letter import Death, Letter
 from sharegroup.dead_letters.letter_topics import LetterTopic
@@ -46,18 +47,18 @@ TOPICS = (
 KINDS = (
     Column("letters", "Letters", "number"),
     Column("reason", "Reason", "text"),
-    Column("error_class", "Error", "id"),
+    Column("error_class", "Error", "id", narrow=False),
     Column("handler", "Handler", "text", narrow=False),
     Column("group", "Group", "id", narrow=False),
     Column("last_ms", "Newest", "time", narrow=False),
-    Column("message", "Last message", "text", link=lambda row: row["address"]),
+    Column("message", "Last message", "long", link=lambda row: row["address"]),
 )
 LETTERS = (
     Column("at_ms", "Written", "time"),
     Column("place", "Letter", "id", link=lambda row: row["address"]),
     Column("reason", "Reason", "text", narrow=False),
-    Column("error_class", "Error", "id"),
-    Column("message", "Message", "text"),
+    Column("error_class", "Error", "id", narrow=False),
+    Column("message", "Message", "long"),
     Column("value", "Value", "content", narrow=False),
     Column("sent_back", "Sent back", "text", narrow=False),
 )
@@ -78,6 +79,7 @@ async def letters(visit: Visit) -> Page:
         "form": {name: visit.query.get(name, "") for name in CONDITIONS},
         "reasons": list(map(str, REASONS)),
         "looked": looked,
+        "registry_problem": contents.registry_problem,
         "kinds": table("kinds", KINDS, kinds, visit.query, sort="-letters", empty="No letter."),
         "letters": table("letters", LETTERS, rows, visit.query, sort="-at_ms", empty="No letter."),
         "is_everything": selection.is_everything,
@@ -183,16 +185,18 @@ class Looked:
 async def _look(visit: Visit, contents: Contents, selection: Selection) -> Looked:
     """Read the letters of a topic until the time is over."""
     looked = Looked()
-    end_at = time.monotonic() + LOOK_SECONDS
+    end_at, turns = time.monotonic() + LOOK_SECONDS, Turns()
     async with DeadLetterQueue(contents.topic, **visit.options) as queue:
         async for chunk in queue.chunks(
             selection, complete=needs_records(selection), unreadable=lambda _, __: None
         ):
+            await contents.prepare(letter.value for letter in chunk.letters)
             for letter, shown, is_redriven in shown_letters(contents, selection, chunk):
                 looked.add(letter, shown.death, is_redriven=is_redriven)
-            if time.monotonic() >= end_at:
-                looked.is_complete = False
-                break
+                await turns.give()
+                if time.monotonic() >= end_at:
+                    looked.is_complete = False
+                    return looked
     return looked
 
 
@@ -266,6 +270,7 @@ async def letter(visit: Visit) -> Page:
         )
     shown, is_redriven = found
     contents = visit.contents(topic, partition=place[0], offset=place[1])
+    await contents.prepare([shown.value])
     seen = contents.letter(shown)
     death = seen.death
     key, value = contents.whole(seen.key), contents.whole(seen.value)
@@ -277,6 +282,7 @@ async def letter(visit: Visit) -> Page:
         "is_redriven": is_redriven,
         "key": key,
         "value": value,
+        "value_note": contents.note(shown.value),
         "headers": [(name, contents.whole(content)) for name, content in seen.headers],
         "traceback": preview(death.traceback.encode("utf-8", "replace"))
         if death.traceback
@@ -286,6 +292,6 @@ async def letter(visit: Visit) -> Page:
         "topic": topic, "partition": shown.partition, "offset": shown.offset,
         "death": death._asdict(), "origin": seen.story.origin, "failures": seen.story.failures,
         "is_origin_claimed": shown.is_origin_claimed, "redriven": is_redriven,
-        "key": key.text, "value": value.text,
+        "key": key.text, "value": value.text, "value_note": context["value_note"],
     }  # fmt: skip
     return Page("letter.html", f"{topic} {place[0]}:{place[1]}", context, data)

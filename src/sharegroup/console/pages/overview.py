@@ -51,7 +51,7 @@ async def overview(visit: Visit) -> Page:
             "spark": lambda row: spark(row, history, visit.now_ms),
             "waiting": sum(row["lag"] or 0 for row in rows),
             "members": sum(row["members"] or 0 for row in rows),
-            "rate": round(sum(row["rate"] or 0 for row in rows), 1),
+            "rate": round(sum(row["rate"] or 0.0 for row in rows), 1),
             "letters": sum(topic.recent_letters or 0 for topic in view.letters.values()),
         },
         data,

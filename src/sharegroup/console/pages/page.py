@@ -19,6 +19,7 @@ from sharegroup.console.access.roles import Rights, User
 from sharegroup.console.access.sight import SeenWatcher
 from sharegroup.console.parameters import BadQuery, is_number
 from sharegroup.console.records.contents import Contents
+from sharegroup.console.records.registry_values import RegistryValues
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import Histories
 from sharegroup.jobs import Jobs
@@ -40,7 +41,7 @@ class Page:
     title: str
     context: Mapping[str, Any]
     data: Mapping[str, Any] = field(default_factory=dict)
-    """The page as values for JSON."""
+    """The page as values for JSON; a function is called for its value, which is large."""
     parent: str = ""
     """The path of the page in the navigation that it belongs to; empty: that of its route."""
 
@@ -69,6 +70,8 @@ class Visit:
     history: Histories
     settings: ConsoleSettings
     values_seen: ValuesSeen
+    registry: RegistryValues | None
+    """Decodes values by the schema registry; None: there is none."""
     now_ms: int
 
     def topic(self, name: str = "topic") -> str:
@@ -86,7 +89,7 @@ class Visit:
         is_shown = self.rights.may_see_values(topic)
         if is_shown:
             self.values_seen.note(self.user, topic, place, now_ms=self.now_ms)
-        return Contents(topic, self.rights.masks, is_shown)
+        return Contents(topic, self.rights.masks, is_shown, self.registry if is_shown else None)
 
     def required(self, name: str) -> str:
         """Return a parameter; raise `BadQuery` if the address lacks it."""

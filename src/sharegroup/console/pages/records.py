@@ -57,9 +57,7 @@ class Asked(NamedTuple):
         self, visit: Visit, positions: Mapping[int, int], budget: Budget = PAGE
     ) -> SearchResult:
         """Look from these positions on, within a budget."""
-        search = Search(
-            visit.reading, self.ranges, self.wanted, self.contents.record, budget=budget
-        )
+        search = Search(visit.reading, self.ranges, self.wanted, self.contents, budget=budget)
         find = search.oldest if self.order == "oldest" else search.newest
         return await find(positions)
 
@@ -92,7 +90,8 @@ async def asked(visit: Visit) -> Asked:
 
 async def records(visit: Visit) -> Page:
     """Return records of a topic, newest or oldest first, that meet some conditions."""
-    names = sorted(visit.watcher.view.topics)
+    known = visit.watcher.view.topics
+    names = sorted(known, key=lambda name: (known[name].is_internal, name))
     if not visit.query.get("topic", ""):
         context = {**_form(visit), "topics": names, "rows": None, "result": None, "more": None}
         return Page("records.html", "Records", context, {"topics": names})
@@ -109,6 +108,7 @@ async def records(visit: Visit) -> Page:
         **_form(visit),
         "topics": names,
         "rows": rows,
+        "registry_problem": search.contents.registry_problem,
         "result": result,
         "more": more,
         "query": {name: visit.query[name] for name in SEARCH if visit.query.get(name)},
@@ -194,7 +194,9 @@ async def record(visit: Visit) -> Page:
     assert offset is not None, "the default is a number"
     where = TopicPartition(topic, partition)
     contents = visit.contents(topic, partition=partition, offset=offset)
-    found = contents.record(await _read(visit, where, offset))
+    read = await _read(visit, where, offset)
+    await contents.prepare([read.value])
+    found = contents.record(read)
     states = await _states(visit, where, offset)
     headers = [
         (name, contents.whole(content)) for name, content in found.headers[:HEADERS_SHOWN_MAX]
@@ -207,6 +209,7 @@ async def record(visit: Visit) -> Page:
         "timestamp_ms": found.timestamp,
         "key": key,
         "value": value,
+        "value_note": contents.note(read.value),
         "headers": headers,
         "more_headers": max(0, len(found.headers) - HEADERS_SHOWN_MAX),
         "states": states,
@@ -215,7 +218,7 @@ async def record(visit: Visit) -> Page:
     }
     data = {
         "topic": topic, "partition": partition, "offset": offset, "timestamp_ms": found.timestamp,
-        "key": key.text, "value": value.text,
+        "key": key.text, "value": value.text, "value_note": context["value_note"],
         "headers": [(name, shown.text) for name, shown in headers], "groups": states,
     }  # fmt: skip
     return Page("record.html", f"{topic} {partition} {offset}", context, data)

@@ -72,7 +72,7 @@ async def _acls(visit: Visit) -> Rows:
 
 async def _users(visit: Visit) -> Rows:
     return [
-        {"user": user, "mechanisms": [info.mechanism.name for info in found]}
+        {"user": user, "mechanisms": [info.mechanism.name.replace("_", "-") for info in found]}
         for user, found in (await visit.admin.describe_user_scram_credentials()).items()
         if not isinstance(found, KafkaError)
     ]
@@ -80,7 +80,7 @@ async def _users(visit: Visit) -> Rows:
 
 async def _quotas(visit: Visit) -> Rows:
     return [
-        {"entity": str(entity), "key": key, "value": value}
+        {"entity": str(entity), "key": key, "value": int(value) if value.is_integer() else value}
         for entity, limits in (await visit.admin.describe_client_quotas()).items()
         for key, value in limits.items()
     ]

@@ -16,6 +16,8 @@ from sharegroup.console.parameters import BadQuery
 
 ROWS_PER_PAGE = 50
 FIND_CHARACTERS_MAX = 200
+TEXTS = ("text", "long", "id", "state")
+"""The kinds of cells that are searched as texts."""
 
 Row = Mapping[str, Any]
 
@@ -27,7 +29,8 @@ class Column:
     key: str
     heading: str
     kind: str = "text"
-    """``text``, ``number``, ``age``, ``time``, ``spark``, ``state``, ``list`` or ``id``."""
+    """``text``, ``long`` for a sentence, ``number``, ``age``, ``time``, ``spark``, ``state``,
+    ``list`` or ``id``."""
     link: Callable[[Row], str] | None = None
     """Returns the address that a cell leads to."""
     narrow: bool = True
@@ -137,7 +140,7 @@ def _texts(column: Column, value: Any) -> Iterable[object]:
     """Return the texts of a cell that can be searched."""
     if column.kind == "list":
         return value or ()
-    return () if value is None or column.kind not in ("text", "id", "state") else (value,)
+    return () if value is None or column.kind not in TEXTS else (value,)
 
 
 def _order(value: object) -> tuple[int, Any]:

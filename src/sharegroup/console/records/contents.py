@@ -7,11 +7,12 @@ where a part of the value is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.console.access.masks import MASK, MASK_BYTES, Header, Masks, TopicMask
 from sharegroup.console.records.preview import HIDDEN, Preview, preview, short
+from sharegroup.console.records.registry_values import RegistryValues
 from sharegroup.dead_letters import story_headers
 from sharegroup.dead_letters.letter import Death, Letter
 from sharegroup.dead_letters.story import Story
@@ -35,7 +36,10 @@ class ShownRecord:
     timestamp: int | None
     key: bytes | None
     value: bytes | None
+    """As JSON if a schema of the registry decodes it."""
     headers: list[Header]
+    undecoded: bytes | None
+    """The value as it is in the topic, without its masked parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,25 @@ class Contents:
     masks: Masks
     is_shown: bool
     """Whether anything is."""
+    registry: RegistryValues | None = None
+    """Decodes values; None: they are shown as they are."""
+
+    async def prepare(self, values: Iterable[bytes | None]) -> None:
+        """Fetch the schemas of values, before `record` and `letter` decode them."""
+        if self.registry is not None:
+            await self.registry.prepare(values)
+
+    def note(self, value: bytes | None) -> str:
+        """Return what decoded a value, or why nothing did; empty if nothing is to be said."""
+        return "" if self.registry is None else self.registry.note(value)
+
+    @property
+    def registry_problem(self) -> str:
+        """Why schemas cannot be fetched at the moment; empty if nothing is known to be wrong."""
+        return "" if self.registry is None else self.registry.problem
+
+    def _decoded(self, value: bytes | None) -> bytes | None:
+        return value if self.registry is None else self.registry.decoded(value)
 
     def mask_of(self, origin_topic: str | None) -> TopicMask:
         """Return what is masked of a record that was first written to this topic."""
@@ -53,7 +76,8 @@ class Contents:
 
     def record(self, record: DecodedRecord) -> DecodedRecord:
         """Return a record without its masked parts: the only form that is searched and shown."""
-        if not self.masks.masks:
+        decoded = self._decoded(record.value)
+        if not self.masks.masks and decoded is record.value:
             return record
         origin = story_of(record.headers).origin
         mask = self.mask_of(None if origin is None else origin.topic)
@@ -61,8 +85,9 @@ class Contents:
             offset=record.offset,
             timestamp=record.timestamp,
             key=mask.key(record.key),
-            value=mask.value(record.value),
+            value=mask.value(decoded),
             headers=_headers(mask, record.headers),
+            undecoded=mask.value(record.value),
         )
 
     def letter(self, letter: Letter) -> ShownLetter:
@@ -73,7 +98,7 @@ class Contents:
             mask = EVERYTHING
         return ShownLetter(
             key=mask.key(letter.key),
-            value=mask.value(letter.value),
+            value=mask.value(self._decoded(letter.value)),
             headers=_headers(mask, letter.headers),
             all_headers=_headers(mask, letter.all_headers),
             death=_death(mask, letter.death),
@@ -141,3 +166,8 @@ def _story(mask: TopicMask, story: Story) -> Story:
         return story
     attempts = tuple(attempt._replace(message=MASK) for attempt in story.attempts)
     return replace(story, attempts=attempts)
+
+
+def undecoded(record: DecodedRecord) -> bytes | None:
+    """Return the value of a record of `Contents.record` as it is in the topic, but for masks."""
+    return record.undecoded if isinstance(record, ShownRecord) else record.value

@@ -15,10 +15,14 @@ from dataclasses import dataclass, field
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.console.parameters import BadQuery, is_number
+from sharegroup.console.records.contents import Contents
+from sharegroup.console.records.turns import Turns
 from sharegroup.dead_letters.expression import Expression
 from sharegroup.errors import KafkaError
 from sharegroup.wire.batches.records import DecodedRecord
 
+LATE_SECONDS = 1.0
+"""How much longer than its time a search looks at what it has read."""
 FOUND_MAX = 50
 """Records on a page."""
 SEARCH_SECONDS = 4.0
@@ -115,20 +119,20 @@ class Search:
         reading: Cluster,
         ranges: Iterable[PartitionRange],
         wanted: Wanted,
-        seen: Callable[[DecodedRecord], DecodedRecord],
+        contents: Contents,
         *,
         budget: Budget = PAGE,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare a search; ``seen`` returns what the user may see of a record.
+        """Prepare a search; ``contents`` is what the user may see of a record.
 
         A search for a masked content would tell that content, so only what is seen is compared.
         """
-        self._reading, self._seen = reading, seen
+        self._reading, self._contents = reading, contents
         self._ranges = {log_range.where.partition: log_range for log_range in ranges}
         self._wanted = wanted
         self._monotonic = monotonic
-        self._budget = budget
+        self._budget, self._turns = budget, Turns()
         self._end_at = monotonic() + budget.seconds
         self.result = SearchResult()
 
@@ -160,8 +164,8 @@ class Search:
                 records, end = await self._read(window)
                 if end < window.end:
                     self.result.unreadable.append(
-                        f"partition {number}, offsets {end} to {window.end - 1}: too large to look "
-                        f"at together; look oldest first, from offset {end}"
+                        f"partition {number}, offsets {end} to {window.end - 1}: too large, or "
+                        f"too slow, to look at together; look oldest first, from offset {end}"
                     )
                 self.result.found += [
                     Found(number, record) for record in records if self._wanted.matches(record)
@@ -217,12 +221,16 @@ class Search:
             async for batch in read_records(
                 self._reading, window, unreadable=self._note, timeout_ms=READ_MS
             ):
-                records += map(self._seen, batch)
-                result.looked_at_bytes += sum(
-                    len(record.key or b"") + len(record.value or b"") for record in batch
-                )
-                if result.looked_at_bytes >= bytes_max and batch:
-                    end = batch[-1].offset + 1
+                await self._contents.prepare(record.value for record in batch)
+                for record in batch:
+                    records.append(self._contents.record(record))
+                    result.looked_at_bytes += len(record.key or b"") + len(record.value or b"")
+                    await self._turns.give()
+                    is_late = self._monotonic() >= self._end_at + LATE_SECONDS
+                    if is_late or result.looked_at_bytes >= bytes_max:
+                        end = record.offset + 1
+                        break
+                if end < window.end:
                     break
         except KafkaError as error:
             where = f"{window.where.topic} {window.where.partition}"

@@ -17,9 +17,14 @@ function showLocalTimes(root) {
     if (!Number.isNaN(at.getTime())) {
       time.title = time.textContent;
       const isClock = time.classList.contains("clock");
-      time.textContent = at.toLocaleString(undefined, isClock
+      const local = at.toLocaleString(undefined, isClock
         ? { timeStyle: "medium" }
         : { dateStyle: "short", timeStyle: "medium" });
+      // Beside, where there is room for it.
+      const isBeside = at.getTimezoneOffset() !== 0 && time.closest(".facts") !== null;
+      const isSameDay = at.toISOString().slice(8, 10) === String(at.getDate()).padStart(2, "0");
+      const utc = isSameDay ? time.title.slice("2026-11-30 ".length) : time.title;
+      time.textContent = isBeside ? `${local} (${utc})` : local;
     }
   }
 }
@@ -100,6 +105,12 @@ function close() {
 }
 
 showLocalTimes(document);
+const zone = document.querySelector(".zone");
+if (zone !== null) {
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  zone.textContent = `· times in ${name}${name === "UTC" ? "" : "; point at one for UTC"}`;
+  zone.hidden = false;
+}
 if (hasLiveParts && live !== null) {
   live.hidden = false;
   pause.addEventListener("click", () => {

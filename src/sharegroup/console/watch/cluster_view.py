@@ -34,6 +34,7 @@ class TopicView:
     name: str
     partition_count: int
     is_internal: bool
+    """Whether Kafka or this library keeps it for itself."""
     leaderless: tuple[int, ...] = ()
     """Its partitions without a leader."""
     short_of_replicas: tuple[int, ...] = ()

@@ -177,8 +177,9 @@ class Watcher:
         try:
             await step()
         except KafkaError as error:
-            if self.view.problems.get(subject) != str(error):
-                log.warning("event=console.look_failed subject=%r error=%s", subject, error)
+            # Texts of one outage differ from try to try.
+            level = logging.DEBUG if subject in self.view.problems else logging.WARNING
+            log.log(level, "event=console.look_failed subject=%r error=%s", subject, error)
             self.tell(subject, str(error))
             return False
         self.tell(subject, None)

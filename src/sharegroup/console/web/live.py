@@ -26,6 +26,9 @@ STREAM_SECONDS = 30.0
 STREAMS_MAX = 200
 """Streams of all browsers together."""
 PAUSE_SECONDS = 1.0
+PAUSE_FACTOR = 4
+"""A page whose parts take long is made less often: this many times as long passes between two."""
+PAUSE_SECONDS_MAX = 5.0
 RETRY_MS = 2_000
 
 Parts = Callable[[], Awaitable[dict[str, str] | str | None]]
@@ -56,7 +59,9 @@ class Streams:
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
             while time.monotonic() < end:
+                began = time.monotonic()
                 new = await parts()
+                pause = pause_after(time.monotonic() - began)
                 if new is None:
                     break
                 event = b": nothing new\n\n"
@@ -70,13 +75,18 @@ class Streams:
                         event = _event("parts", changed)
                     shown, problem = new, None
                 yield event
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(pause)
                 if _server_stops():
                     return
             else:
                 yield _event("end", None)
         finally:
             self._count -= 1
+
+
+def pause_after(seconds: float) -> float:
+    """Return the time until the parts are made again, if making them took ``seconds``."""
+    return min(PAUSE_SECONDS_MAX, max(PAUSE_SECONDS, PAUSE_FACTOR * seconds))
 
 
 def _server_stops() -> bool:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from sharegroup.escaping import escaped
 
 LIVE = "live_"
-MISSING = Markup('<span class="unknown" title="not known">-</span>')
+MISSING = Markup('<span class="unknown" title="not known">\u2013</span>')
 
 
 def age(milliseconds: float | None) -> str | Markup:
@@ -74,6 +74,8 @@ def sentence(text: str) -> str:
 
 FEW_ROWS = 5
 """Up to this number of rows, a table has no field to find some of them."""
+FEW_TOPICS = 30
+"""Topics that the page of records offers as links."""
 
 
 class Renderer:
@@ -95,7 +97,7 @@ class Renderer:
             printable=printable,
             sentence=sentence,
         )
-        self._environment.globals["few_rows"] = FEW_ROWS
+        self._environment.globals.update(few_rows=FEW_ROWS, few_topics=FEW_TOPICS)
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
@@ -119,11 +121,16 @@ class Renderer:
 
 
 def to_json(document: object) -> bytes:
-    """Return a page's data as JSON; bytes, times and keys of other types become text."""
+    """Return a page's data as JSON; bytes, times and keys of other types become text.
+
+    A function among the values is called for its value.
+    """
     return json.dumps(_plain(document), ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _plain(value: Any) -> Any:
+    if callable(value):
+        value = value()
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such numbers.
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -23,11 +23,12 @@ from starlette.requests import Request
 
 from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.access.attempts import Attempts
-from sharegroup.console.access.audit import log_login
+from sharegroup.console.access.audit import log_login, quoted
 from sharegroup.console.access.connection import Connection, UserConnection
-from sharegroup.console.access.roles import Grant, Rights, User, Visible
+from sharegroup.console.access.roles import Grant, Rights, Roles, User, Visible
 from sharegroup.console.access.sessions import Session, Sessions, TooManySessions
 from sharegroup.console.access.sight import Sight
+from sharegroup.console.access.tokens import Tokens, digest_of
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.errors import (
     InvalidConfig,
@@ -85,10 +86,18 @@ class Visitor:
 class Seat:
     """What a session owns: rights, and for users of the cluster their clients."""
 
-    __slots__ = ("connection", "rights", "sight")
+    __slots__ = ("connection", "rights", "sight", "token_digest")
 
-    def __init__(self, rights: Rights, connection: UserConnection | None) -> None:
+    def __init__(
+        self, rights: Rights, connection: UserConnection | None, token_digest: bytes | None
+    ) -> None:
         self.connection = connection
+        self.token_digest = token_digest
+        """That of the token by which the session began; None: it began with a password."""
+        self.use(rights)
+
+    def use(self, rights: Rights) -> None:
+        """Give the user other rights."""
         self.rights, self.sight = rights, Sight(rights)
 
     async def refresh(self, now: float) -> None:
@@ -97,8 +106,7 @@ class Seat:
             return
         await self.connection.refresh(now)
         if self.connection.visible is not self.rights.visible:
-            self.rights = replace(self.rights, visible=self.connection.visible)
-            self.sight = Sight(self.rights)
+            self.use(replace(self.rights, visible=self.connection.visible))
 
 
 class Visitors:
@@ -106,6 +114,7 @@ class Visitors:
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
+        self._tokens, self._roles = settings.tokens, settings.roles
         self._sessions: Sessions[Seat] = Sessions()
         self._attempts = Attempts()
         self._logins = 0
@@ -153,8 +162,7 @@ class Visitors:
 
     def _user_of(self, token: str, address: str) -> User:
         self._begin_attempt(address)
-        tokens = self._settings.tokens
-        user = None if tokens is None else tokens.user_of(token)
+        user = None if self._tokens is None else self._tokens.user_of(token)
         if user is None:
             log_login("", address, "refused")
             raise Refused("this is no token of the console", WRONG)
@@ -163,10 +171,10 @@ class Visitors:
 
     def _rights(self, user: User, visible: Visible | None) -> Rights:
         settings = self._settings
-        grants: tuple[Grant, ...] = settings.roles.of(user)
+        grants: tuple[Grant, ...] = self._roles.of(user)
         return Rights(
             grants=grants,
-            masks=settings.roles.masks,
+            masks=self._roles.masks,
             visible=visible,
             allow_changes=settings.allow_changes,
             show_values=settings.show_values,
@@ -180,16 +188,18 @@ class Visitors:
         Raises `Refused` if they are wrong, there were too many attempts, or the cluster is away.
         """
         token = fields.get("token", "")
+        digest: bytes | None
         if token:
             user = self._user_of(token, address)
-            connection = None
+            connection, digest = None, digest_of(token)
         else:
+            digest = None
             name, password = fields.get("name", ""), fields.get("password", "")
             user, connection = await self._log_in_at_cluster(name, password, address)
         rights = self._rights(user, None if connection is None else connection.visible)
         try:
             session_id, _, ended = self._sessions.begin(
-                user, Seat(rights, connection), time.monotonic()
+                user, Seat(rights, connection, digest), time.monotonic()
             )
         except TooManySessions as error:
             if connection is not None:
@@ -251,6 +261,30 @@ class Visitors:
         """End the session of a visitor and close what it owns."""
         if visitor.session_id is not None:
             await _close(self._sessions.end(visitor.session_id))
+
+    # Rules.
+
+    async def use_tokens(self, tokens: Tokens) -> None:
+        """Let these tokens in from now on; the sessions of others end."""
+        self._tokens = tokens
+        ended = self._sessions.end_where(
+            lambda session: (
+                session.owned.token_digest is not None
+                and not tokens.knows(session.user.name, session.owned.token_digest)
+            )
+        )
+        for session in ended:
+            log.info("event=console.session_ended user=%s reason='its token was withdrawn'",
+                     quoted(session.user.name))  # fmt: skip
+        await _close(ended)
+
+    async def use_roles(self, roles: Roles) -> None:
+        """Give users the grants of these roles from now on, also in sessions that have begun."""
+        self._roles = roles
+        for session in self._sessions.all():
+            connection = session.owned.connection
+            visible = None if connection is None else connection.visible
+            session.owned.use(self._rights(session.user, visible))
 
     async def run(self) -> None:
         """End sessions whose time is over, until this is cancelled; then end all."""

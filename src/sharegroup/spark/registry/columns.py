@@ -21,7 +21,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
-from sharegroup.spark.registry.decoding import PREFIX_BYTES, Decode, UnreadableValue, schema_id_of
+from sharegroup.schema_registry.decoding import PREFIX_BYTES, Decode, UnreadableValue, schema_id_of
 
 ERROR_CHARACTERS_MAX = 1_000
 
@@ -56,7 +56,7 @@ def from_registry(
 
     def decode(values: pa.Array) -> pa.Array:
         # Imported here, because only executors need it.
-        from sharegroup.spark.registry.schemas import schemas_of
+        from sharegroup.schema_registry.schemas import schemas_of
 
         decode_of = schemas_of(url, chosen, reader_schema).decode_of
         return decoded_column(values.to_pylist(), decode_of, arrow_kind)

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.registry_address import client_conf, without_credentials
-from sharegroup.spark.registry.decoding import (
+from sharegroup.schema_registry.avro_values import avro_decode
+from sharegroup.schema_registry.decoding import (
     Decode,
     FetchedSchema,
     UnreadableValue,
-    avro_decode,
     json_decode,
     protobuf_decode,
 )
@@ -150,7 +150,7 @@ class RegistrySchemas:
                 if number == NO_CONNECTION_TRIES - 1:
                     raise RegistryAway(
                         f"schema registry {self._shown_url} does not answer: {_text(error)}; "
-                        "expected a registry there: check the url, and that executors reach it"
+                        "expected a registry there: check the url, and that this machine reaches it"
                     ) from error
                 time.sleep(NO_CONNECTION_WAIT_SECONDS * 2**number)
         raise AssertionError("the last try returns or raises")
@@ -209,6 +209,6 @@ def _library() -> tuple[Callable[..., Any], type[Exception], tuple[type[Exceptio
 
 def _missing(error: ModuleNotFoundError) -> InvalidConfig:
     return InvalidConfig(
-        f"{error}: from_registry needs Confluent's registry client on driver and executors, "
+        f"{error}: a schema registry needs Confluent's client (Spark: on driver and executors), "
         "pip install 'confluent-kafka[avro,protobuf,schemaregistry]'"
     )
