@@ -15,11 +15,13 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "sharegroup"
 SECTIONS = {
     "Declaring": (
-        "App", "share_group", "Routed", "Retry", "DeadLetter", "BrokerDeadLetter", "RateLimit",
+        "App", "share_group", "consumer_group", "Routed", "Retry", "DeadLetter",
+        "BrokerDeadLetter", "RateLimit",
         "Batching", "Holding", "Payload", "Registry", "Route",
     ),
     "Values of options and reasons": (
-        "StartFrom", "OnUnreadable", "SchemaFormat", "DeadLetterReason", "Missed",
+        "StartFrom", "OnFailure", "RouteKind", "OnUnreadable", "SchemaFormat", "DeadLetterReason",
+        "Missed",
     ),
     "In a handler": ("Record", "Context", "Reject", "Release", "RetryAfter", "SomeFailed"),
     "Around handlers": ("Call", "Proceed", "Event"),

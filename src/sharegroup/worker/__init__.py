@@ -1,4 +1,4 @@
-"""A worker framework on share groups: handlers, delayed retries, dead letters, lock renewal.
+"""A worker framework on share groups and consumer groups: handlers, retries, dead letters.
 
 Names are imported when they are first used, so declaring handlers does not import the client.
 """
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from sharegroup.worker.declarations.route import (
         Batching as Batching,
         Holding as Holding,
+        OnFailure as OnFailure,
         OnUnreadable as OnUnreadable,
         RateLimit as RateLimit,
         Route as Route,
+        RouteKind as RouteKind,
         StartFrom as StartFrom,
     )
     from sharegroup.worker.declarations.topics import (
@@ -42,7 +44,11 @@ if TYPE_CHECKING:
         SomeFailed as SomeFailed,
     )
     from sharegroup.worker.records.record import Context as Context, Record as Record
-    from sharegroup.worker.routed import Routed as Routed, share_group as share_group
+    from sharegroup.worker.routed import (
+        Routed as Routed,
+        consumer_group as consumer_group,
+        share_group as share_group,
+    )
     from sharegroup.worker.running.processes import HandlerCrashed as HandlerCrashed
     from sharegroup.worker.sender import NotConnected as NotConnected
 
@@ -56,7 +62,7 @@ if not TYPE_CHECKING:
             "worker.app": "App",
             "worker.declarations.retry": "Retry",
             "worker.declarations.route": """
-                Batching Holding OnUnreadable RateLimit Route StartFrom
+                Batching Holding OnFailure OnUnreadable RateLimit Route RouteKind StartFrom
             """,
             "worker.declarations.topics": "BrokerDeadLetter DeadLetter",
             "worker.events": "Event",
@@ -65,7 +71,7 @@ if not TYPE_CHECKING:
             "worker.payloads.registry": "Registry SchemaFormat",
             "worker.records.outcomes": "HandlingTimeout Reject Release RetryAfter SomeFailed",
             "worker.records.record": "Context Record",
-            "worker.routed": "Routed share_group",
+            "worker.routed": "Routed consumer_group share_group",
             "worker.running.processes": "HandlerCrashed",
             "worker.sender": "NotConnected",
         },

@@ -47,8 +47,13 @@ from sharegroup.worker.declarations.checks import (
     is_whole,
 )
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
-from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
-from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.options import (
+    ConsumerGroupOptions,
+    RouteOptions,
+    Topics,
+    check_together,
+)
+from sharegroup.worker.declarations.route import Route, RouteKind
 from sharegroup.worker.declarations.schedules import (
     THE_RUN,
     DeclaredSchedule,
@@ -75,6 +80,7 @@ from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
+    from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
     from sharegroup.worker.parts import WorkerParts
     from sharegroup.worker.running.worker import StopReport, Worker
     from sharegroup.worker.telemetry.state import AppHealth
@@ -102,7 +108,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
 class App:
-    """An application: declares handlers of share groups and runs them in this process.
+    """An application: declares handlers of groups and runs them in this process.
 
     ``name`` is also the default client id.  ``bootstrap_servers`` has the addresses of the first
     brokers to ask, unless an argument or the variable SHAREGROUP_BOOTSTRAP names others
@@ -141,7 +147,7 @@ class App:
         min_insync_replicas: int | None = None,
         **unknown: Never,
     ) -> None:
-        refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP)
+        refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
         given: object = name  # At run time any value is accepted; only type checkers see the type.
         if not isinstance(given, str) or not _NAME.fullmatch(given):
             raise InvalidConfig(
@@ -255,6 +261,15 @@ class App:
         """The running worker; None before `start` and after `stop`."""
         return self._worker
 
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """Return the partitions that this process owns of a consumer group, to pause or seek.
+
+        Raises RuntimeError without a running worker.
+        """
+        if self._worker is None:
+            raise RuntimeError(f"App {self.name!r} is not running, so it owns no partitions")
+        return self._worker.partitions(group)
+
     @overload
     def share_group(
         self, group: str, *, topics: Topics, handler: None = None, **options: Unpack[RouteOptions]
@@ -285,6 +300,39 @@ class App:
         Used as a decorator, or as a plain call with ``handler``.
         """
         declare = Declare(group, topics, options, take=self.routes)
+        return declare if handler is None else declare(handler)
+
+    @overload
+    def consumer_group(
+        self,
+        group: str,
+        *,
+        topics: Topics,
+        handler: None = None,
+        **options: Unpack[ConsumerGroupOptions],
+    ) -> Declare: ...
+    @overload
+    def consumer_group(
+        self,
+        group: str,
+        *,
+        topics: Topics,
+        handler: object,
+        **options: Unpack[ConsumerGroupOptions],
+    ) -> Routed[Any, Any]: ...
+    def consumer_group(
+        self,
+        group: str,
+        *,
+        topics: Topics = (),
+        handler: Any = None,
+        **options: Unpack[ConsumerGroupOptions],
+    ) -> Any:
+        """Declare a handler of a consumer group: in order by key, in parallel, by offsets.
+
+        Used as a decorator, or as a plain call with ``handler``.
+        """
+        declare = Declare(group, topics, options, kind=RouteKind.CONSUMER, take=self.routes)
         return declare if handler is None else declare(handler)
 
     def routes(self, *declared: Routed[Any, Any] | ModuleType | Iterable[Routed[Any, Any]]) -> None:

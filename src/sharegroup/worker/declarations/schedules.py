@@ -137,7 +137,7 @@ def declared_schedule(route: Route, plan: Plan) -> DeclaredSchedule:
     name = checked_name(options.get("name", route.shape.name))
     whose = f"schedule {name!r}"
     unknown = {option: options[option] for option in options if option not in OPTIONS}
-    refuse_unknown(unknown, OPTIONS, whose, OF_A_SCHEDULE)
+    refuse_unknown(unknown, OPTIONS, whose, OF_A_SCHEDULE, "a schedule")
     revision = options.get("revision", 1)
     if not is_whole(revision, 1, REVISION_MAX):
         raise InvalidConfig(f"{whose}: revision={revision!r:.80}; expected 1 or more")

@@ -140,6 +140,9 @@ def _of_route(route: Route) -> Iterator[RequiredAcl]:
         if route.steering:
             ids = f"{scheduler}."
             yield RequiredAcl(AclOperation.WRITE, IDS, ids, PREFIXED, "to carry out commands")
+    if route.exactly_once:
+        ids = f"{route.group}."
+        yield RequiredAcl(AclOperation.WRITE, IDS, ids, PREFIXED, "to commit in transactions")
     letters = letters_topic(route)
     if letters is not None:
         yield RequiredAcl(AclOperation.WRITE, TOPIC, letters, LITERAL, "dead letters")

@@ -68,6 +68,9 @@ class RecordRouting:
     def _room_of(self, runner: RouteRunner) -> int:
         if self._parts.writes.is_full:
             return 0
+        held, holding = self._parts.held, runner.route.holding
+        if runner.route.blocks and (len(held) >= holding.records or held.bytes >= holding.bytes):
+            return 0
         lock_seconds = self._parts.members.lock_seconds or LOCK_SECONDS_DEFAULT
         return runner.room(self._parts.clock.now(), lock_seconds)
 

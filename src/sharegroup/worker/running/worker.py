@@ -18,11 +18,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sharegroup.client.records import IllegalStateError
 from sharegroup.errors import KafkaError, first_error
+from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
-from sharegroup.worker.parts import ShareGroupLimits, WorkerParts as WorkerParts
+from sharegroup.worker.parts import (
+    CONSUMER_GROUP_LIMITS,
+    ShareGroupLimits,
+    WorkerParts as WorkerParts,
+)
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_mover import Moving
@@ -113,6 +119,16 @@ class Worker:
         """The number of handlers that are not started, such as while their processes start."""
         return sum(not runner.slots for group in self._groups for runner in group.runners)
 
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """The partitions that this process owns of a consumer group."""
+        for runner in self._groups:
+            if runner.group == group and not runner.is_share:
+                return runner.partitions
+        raise IllegalStateError(
+            f"this worker runs no consumer group {group!r}; its groups are "
+            f"{', '.join(sorted(runner.group for runner in self._groups)) or 'none'}"
+        )
+
     async def wait_failed(self) -> BaseException:
         """Wait for the error that makes the worker fail; never returns without one."""
         assert self._failed is not None, "it was started"
@@ -133,7 +149,9 @@ class Worker:
                     routes,
                     self._parts,
                     self._app.events,
-                    limits=await self._limits(group),
+                    limits=await self._limits(group)
+                    if routes[0].is_share
+                    else CONSUMER_GROUP_LIMITS,
                     alone=self._alone,
                     middlewares=self._app.middlewares,
                 )

@@ -19,14 +19,16 @@ from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError
 from sharegroup.schedules.schedule import owners_group, schedules_topic
 from sharegroup.schedules.schedule_log import NewestRecords, ReadPartition
+from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import SendOptions, WrittenRecord
 from sharegroup.worker.retrying.tier_log import TierLog
 from sharegroup.worker.retrying.tier_moves import MovedRecord
 from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleAccess
+from sharegroup.worker.transport.group_log_memory import MemoryConsumerGroup, MemoryGroupLog
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog, MemoryTierMoves
-from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place
+from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place, Standing
 
 
 class MemoryProcess:
@@ -36,6 +38,7 @@ class MemoryProcess:
         self._world = world
         self._app_name = app_name
         self._sources: list[MemorySource] = []
+        self._group_logs: list[MemoryGroupLog] = []
         self._tier_logs: list[MemoryTierLog] = []
         self.outbox = MemoryOutbox(world.log)
 
@@ -43,6 +46,7 @@ class MemoryProcess:
         """Return the parts for the `Worker` of this process."""
         return WorkerParts(
             open_source=self._open_source,
+            open_group_log=self._open_group_log,
             outbox=self.outbox,
             clock=self._world.clock,
             open_tier_log=self._open_tier_log,
@@ -61,6 +65,8 @@ class MemoryProcess:
             tier_log.cut()
         for source in self._sources:
             source.cut()
+        for group_log in self._group_logs:
+            group_log.cut()
 
     def lose(self, place: Place) -> None:
         """End the lock of this record now, if this process has it."""
@@ -78,6 +84,18 @@ class MemoryProcess:
         source = MemorySource(member_id, self._world.group(group), topic, self._world.log)
         self._sources.append(source)
         return source
+
+    def _open_group_log(self, reading: GroupReading) -> MemoryGroupLog:
+        member_id = f"{reading.group}-{next(self._world.members)}"
+        group = self._world.consumer_group(reading.group)
+        self._group_logs.append(MemoryGroupLog(member_id, group, reading.topic, self._world.log))
+        return self._group_logs[-1]
+
+    async def lose_partitions(self, group: str) -> None:
+        """End the membership of this process in a consumer group, without a revocation."""
+        for group_log in self._group_logs:
+            if group_log.group == group:
+                await group_log.lose()
 
     def _open_tier_log(self, group: str) -> MemoryTierLog:
         tier_log = MemoryTierLog(group, self._world.log)
@@ -110,12 +128,13 @@ class MemoryProcess:
 class MemoryWorld:
     """The topics, share groups and clock of a test, shared by its processes."""
 
-    __slots__ = ("_limits", "clock", "groups", "log", "members")
+    __slots__ = ("_limits", "clock", "consumer_groups", "groups", "log", "members")
 
     def __init__(self, limits: SharePartitionLimits) -> None:
         self.clock = MemoryClock()
         self.log = MemoryLog(self.clock)
         self.groups: dict[str, MemoryGroup] = {}
+        self.consumer_groups: dict[str, MemoryConsumerGroup] = {}
         self.members = count(1)
         self._limits = limits
 
@@ -124,6 +143,18 @@ class MemoryWorld:
         if name not in self.groups:
             self.groups[name] = MemoryGroup(name, self.log, self._limits)
         return self.groups[name]
+
+    def consumer_group(self, name: str) -> MemoryConsumerGroup:
+        """Return the consumer group of this name; it is created when it is first used."""
+        if name not in self.consumer_groups:
+            self.consumer_groups[name] = MemoryConsumerGroup(name, self.log)
+        return self.consumer_groups[name]
+
+    def standing(self, group: str, place: Place) -> Standing:
+        """The state of a record in a group of either kind."""
+        if group in self.consumer_groups:
+            return self.consumer_groups[group].standing(place)
+        return self.groups[group].standing(place)
 
 
 class MemoryOutbox:

@@ -82,7 +82,7 @@ class KafkaScheduleStore:
         assert records[-1].topic == self._where.topic, "the last record has the broker's time"
         try:
             await self._producer.begin_transaction()
-            outcomes = await write_all(self._producer, records)
+            outcomes = await write_all(self._producer, [record.buffered() for record in records])
             if errors := [error for error in map(_error, records, outcomes) if error is not None]:
                 raise min(errors, key=lambda error: isinstance(error, OF_ITS_TRANSACTION))
             await self._producer.commit_transaction()

@@ -6,25 +6,25 @@ from collections.abc import Awaitable, Sequence
 
 from sharegroup.client import Producer, RecordMetadata
 from sharegroup.errors import KafkaError, TransactionAbortable, TransactionAborted
-from sharegroup.worker.retrying.tier_moves import MovedRecord
+from sharegroup.worker.ports import BufferedRecord
 
 OF_ITS_TRANSACTION = (TransactionAbortable, TransactionAborted)
 """Errors of a record because another one of its transaction has failed."""
 
 
 async def write_all(
-    producer: Producer, records: Sequence[MovedRecord]
+    producer: Producer, records: Sequence[BufferedRecord]
 ) -> list[RecordMetadata | KafkaError]:
     """Write all records in the open transaction; returns where each is, or its error.
 
     If some have errors of their own, those of `OF_ITS_TRANSACTION` only follow from them.
     """
     pending: list[Awaitable[RecordMetadata] | KafkaError] = []
-    for topic, key, value, headers, partition in records:
+    for topic, value, options in records:
         try:
-            future = producer.send_now(
-                topic, value, key=key, headers=headers, partition=partition
-            ) or await producer.send(topic, value, key=key, headers=headers, partition=partition)
+            future = producer.send_now(topic, value, **options) or await producer.send(
+                topic, value, **options
+            )
         except KafkaError as error:
             pending.append(error)
         else:
