@@ -74,7 +74,7 @@ from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.other_names import OF_APPS, missing_attribute
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.redaction import Redact, Redaction
-from sharegroup.worker.routed import Declare, Routed
+from sharegroup.worker.routed import Declare, Routed, routed_in
 from sharegroup.worker.scheduling.schedule_commands import ScheduleCommands
 from sharegroup.worker.sender import BeforeSend, Outlet
 
@@ -340,7 +340,7 @@ class App:
 
         Accepts handlers, lists of handlers, and modules, of which it takes all handlers.
         """
-        handlers = [routed for given in declared for routed in _routed_in(given)]
+        handlers = [routed for given in declared for routed in routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
         check_together([*self.route_list, *(routed.route for routed in new)])
         for routed in new:
@@ -732,23 +732,3 @@ async def _called(function: Callable[..., Any], *arguments: Any) -> None:
     result = function(*arguments)
     if inspect.isawaitable(result):
         await result
-
-
-def _routed_in(given: object) -> list[Routed[Any, Any]]:
-    if isinstance(given, Routed):
-        return [given]
-    if isinstance(given, ModuleType):
-        handlers = [value for value in vars(given).values() if isinstance(value, Routed)]
-        lists = [value for value in vars(given).values() if isinstance(value, list | tuple)]
-        handlers += [value for values in lists for value in values if isinstance(value, Routed)]
-        if not handlers:
-            raise InvalidConfig(
-                f"module {given.__name__}: it declares no handler with share_group(...)"
-            )
-        return handlers
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        return [value for values in given for value in _routed_in(values)]
-    raise InvalidConfig(
-        f"routes: {given!r}; expected a handler declared with share_group(...), "
-        "a list of such handlers, or a module"
-    )

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import checked_group
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.options import (
@@ -155,3 +157,24 @@ def consumer_group(
     """Declare a handler of a consumer group without an application, as `share_group` does."""
     declare = Declare(group, topics, options, kind=RouteKind.CONSUMER)
     return declare if handler is None else declare(handler)
+
+
+def routed_in(given: object) -> list[Routed[Any, Any]]:
+    """Return the handlers that ``given`` is or has; raises InvalidConfig if it has none."""
+    if isinstance(given, Routed):
+        return [given]
+    if isinstance(given, ModuleType):
+        handlers = [value for value in vars(given).values() if isinstance(value, Routed)]
+        lists = [value for value in vars(given).values() if isinstance(value, list | tuple)]
+        handlers += [value for values in lists for value in values if isinstance(value, Routed)]
+        if not handlers:
+            raise InvalidConfig(
+                f"module {given.__name__}: it declares no handler with share_group(...)"
+            )
+        return handlers
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return [value for values in given for value in routed_in(values)]
+    raise InvalidConfig(
+        f"routes: {given!r}; expected a handler declared with share_group(...), "
+        "a list of such handlers, or a module"
+    )

@@ -301,12 +301,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         return KafkaTierLog(config, scheduler_group(group))
 
     def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
-        # Imported here, because only a steered group moves records in transactions.
-        from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
-        from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
-
-        assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
-        return KafkaTierMoves(config, group, tier_log)
+        return _tier_moves(config, group, tier_log)
 
     async def group_limits(group: str) -> ShareGroupLimits:
         return await limits_of(admin, group, told=told)
@@ -342,6 +337,15 @@ def _group_log(reading: GroupReading, options: dict[str, Any]) -> KafkaGroupLog:
     from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
 
     return KafkaGroupLog(reading, options)
+
+
+def _tier_moves(config: ClientConfig, group: str, tier_log: TierLog) -> KafkaTierMoves:
+    # Imported here, because only a steered group moves records in transactions.
+    from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+    from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
+
+    assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
+    return KafkaTierMoves(config, group, tier_log)
 
 
 async def limits_of(

@@ -12,9 +12,9 @@ import pytest
 from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
+from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
 from sharegroup.worker.declarations.route import StartFrom
-from sharegroup.worker.parts import GroupReading
 from sharegroup.worker.ports import DeliveredRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
