@@ -156,6 +156,10 @@ Every key below is always there, with or without `--verbose`; `null` is what the
 know. Keys may be added, and none is renamed or taken away.
 """
 
+STEERED_KEYS = (
+    "job (its id; null for ids and with --dry-run) outcomes (an object: outcome and member by id, "
+    "or counts by outcome) records dry_run"
+)
 JOB_KEYS = (
     "id kind topic state filter options counted done remaining started_by started updated "
     "ended runner error resumes result"
@@ -220,6 +224,11 @@ JSON_KEYS = {
     "jobs show": JOB_KEYS,
     "jobs abort": "id state",
     "jobs resume": JOB_KEYS,
+    "retries list": (
+        "id origin_topic failures error_class error_message due topic partition offset"
+    ),
+    "retries run": STEERED_KEYS,
+    "retries cancel": STEERED_KEYS,
     "perf produce": (
         "records bytes elapsed_ms records_per_second mib_per_second latency_ms (an object: average "
         "p50 p95 p99 p99.9 max) failed (with --warmup-records also steady, the same of the records "

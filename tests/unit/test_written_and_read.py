@@ -118,6 +118,11 @@ PAIRS = (
         f"{HERE}::test_story",
     ),
     Pair(
+        "commands for waiting records, and their answers",
+        "waiting.control_records:encoded", "waiting.control_records:parsed",
+        "tests/unit/waiting/test_control_records.py::test_control_record_survives_a_round_trip",
+    ),
+    Pair(
         "a record in the own topic: run, or a dead letter",
         "worker.retrying.postponer:Postponer", "worker.running.record_routing:RecordRouting",
         "tests/unit/worker/running/test_own_topic.py"
@@ -130,8 +135,8 @@ PAIRS = (
     ),
     Pair(
         "offsets done out of order, in the scheduler's commits",
-        "worker.retrying.shelf:written", "worker.retrying.shelf:read",
-        "tests/unit/worker/retrying/test_done_offsets.py::test_done_offsets_survive_a_round_trip",
+        "waiting.done_offsets:written", "waiting.done_offsets:read",
+        "tests/unit/waiting/test_done_offsets.py::test_done_offsets_survive_a_round_trip",
     ),
     Pair(
         "dead-letter headers of a worker",

@@ -20,6 +20,7 @@ class DeadLetterReason(StrEnum):
     DELIVERIES_EXHAUSTED = "deliveries-exhausted"
     UNROUTED = "unrouted"
     DAMAGED = "damaged"
+    CANCELLED = "cancelled"
     UNKNOWN = "unknown"
     """The dead letter names no reason that this version knows; see its message."""
 
@@ -41,6 +42,7 @@ REASONS: Mapping[DeadLetterReason, str] = {
     ),
     DeadLetterReason.UNROUTED: "The group has no handler for the topic of the record.",
     DeadLetterReason.DAMAGED: "The record cannot be read from the log.",
+    DeadLetterReason.CANCELLED: "The record was cancelled while it waited.",
     DeadLetterReason.UNKNOWN: (
         "The dead letter names no reason that this version knows; see its message."
     ),

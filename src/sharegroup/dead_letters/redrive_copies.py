@@ -292,6 +292,8 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
             due_ms=None,
             unrouted=0,
             suspicions=0,
+            id=None,
+            cancelled_by=None,
             redrives=story.redrives + 1,
             redrive_id=redrive_id,
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +41,8 @@ REDRIVE_ID = PREFIX + "redrive.id"
 UNROUTED = PREFIX + "unrouted"
 SUSPICIONS = PREFIX + "suspicions"
 TRACE = PREFIX + "trace"
+ID = PREFIX + "id"
+CANCELLED_BY = PREFIX + "cancelled.by"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
 
@@ -48,6 +51,8 @@ ATTEMPTS_BYTES_MAX = 256 * 1024
 """The limit for reading; written attempts are far smaller, because messages are cut."""
 TEXT_BYTES_MAX = 1024
 NUMBER_MAX = 2**63 - 1
+WAITING_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+"""The id of a waiting record; operators type it, and it is part of a key of a topic."""
 TIME_MIN = -(2**63)
 """The smallest timestamp of a record; negative ones are before 1970."""
 NOWHERE = -1
@@ -219,6 +224,15 @@ def _text(name: str, value: bytes | None) -> str:
         raise MalformedStory(f"{name}: expected UTF-8, got {value[:40]!r}") from error
 
 
+def _id(name: str, value: bytes | None) -> str:
+    value = _present(name, value)
+    if WAITING_ID.fullmatch(value) is None:
+        raise MalformedStory(
+            f"{name}: expected 1 to 64 letters, digits, '-', '_' or '.', got {value[:80]!r}"
+        )
+    return value.decode("ascii")
+
+
 def _present(name: str, value: bytes | None) -> bytes:
     if value is None:
         raise MalformedStory(f"{name}: expected a value, got null")
@@ -243,6 +257,8 @@ FIELDS = (
     StoryField(UNROUTED, "unrouted", _count, parsed_number),
     StoryField(SUSPICIONS, "suspicions", _count, parsed_number),
     StoryField(TRACE, "trace", str.encode, _text),
+    StoryField(ID, "id", str.encode, _id),
+    StoryField(CANCELLED_BY, "cancelled_by", str.encode, _text),
 )
 """The fields that have a header of their own, in the order in which they are written.
 

@@ -6,7 +6,8 @@ transaction, so a runner that takes over goes on behind the last one and fences 
     job            states, requests, progress           job_records     its record, and back
     job_log        the topic of jobs                    job_run         a runner's hold on a job
     redrive_job    sends dead letters back              purge_job       deletes them
-    jobs           plan, start, list, abort, resume     job_runner      takes the jobs that wait
+    steering_job   runs or cancels waiting records      job_runner      takes the jobs that wait
+    jobs           plan, start, list, abort, resume
 
 Another kind of job is another `JobKind` in the table that `Jobs` gets.
 """
@@ -27,6 +28,7 @@ from sharegroup.jobs.job_runner import JobRunner
 from sharegroup.jobs.jobs import KINDS, JobKind, Jobs
 from sharegroup.jobs.purge_job import purge_request
 from sharegroup.jobs.redrive_job import redrive_request
+from sharegroup.jobs.steering_job import steering_request
 
 __all__ = [
     "KINDS",
@@ -45,4 +47,5 @@ __all__ = [
     "JobsTopic",
     "purge_request",
     "redrive_request",
+    "steering_request",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import logging
 import os
 import secrets
@@ -51,6 +50,8 @@ from sharegroup.jobs.job_records import AbortRequest
 from sharegroup.jobs.job_run import JobAccess, JobRun, RunAborted, RunStopped, ended, taken
 from sharegroup.jobs.purge_job import PURGE, PurgeJobs
 from sharegroup.jobs.redrive_job import REDRIVE, RedriveJobs
+from sharegroup.jobs.steering_job import KINDS_OF_INTENTS, SteeringJobs
+from sharegroup.waiting.login import login
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,13 @@ class JobKind(Protocol):
         """Do what is left; call `JobRun.look` before each slice, and write by `JobRun.slice`."""
 
 
-KINDS: Mapping[str, JobKind] = MappingProxyType({REDRIVE: RedriveJobs(), PURGE: PurgeJobs()})
+KINDS: Mapping[str, JobKind] = MappingProxyType(
+    {
+        REDRIVE: RedriveJobs(),
+        PURGE: PurgeJobs(),
+        **{kind: SteeringJobs(intent) for intent, kind in KINDS_OF_INTENTS.items()},
+    }
+)
 """The kinds of jobs of this library; `Jobs` takes others."""
 
 
@@ -337,17 +344,8 @@ class Jobs:
         return kind
 
     def _named(self, name: str | None) -> str:
-        return (name or self._cluster.principal or _login())[:NAME_CHARACTERS_MAX]
+        return (name or self._cluster.principal or login())[:NAME_CHARACTERS_MAX]
 
 
 def _aborted_by(name: str) -> str:
     return f"aborted by {name}"
-
-
-def _login() -> str:
-    """Return the user of this process at its machine, if no user of the cluster is known."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # A number without a name, as in many containers.
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

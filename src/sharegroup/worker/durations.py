@@ -1,4 +1,4 @@
-"""Durations as users write them: ``"250ms"``, ``"1h30m"``, ``"7d"``, ``2.5``, a timedelta.
+"""Durations and due times as users write them: ``"250ms"``, ``"7d"``, ``2.5``, a datetime.
 
 A number means seconds.  A text has a unit after every number, larger units first.  A text without
 a unit, such as ``"90"``, is ambiguous and refused.
@@ -7,7 +7,7 @@ a unit, such as ``"90"``, is ambiguous and refused.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 Duration = float | int | str | timedelta
 
@@ -26,6 +26,8 @@ DELAY_DAYS_MAX = 366
 SECONDS_MAX = (2**63 - 1) // 1000
 """Longer durations do not fit into the milliseconds of headers and settings."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _PATTERN = re.compile(
     "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}\s*)?" for unit in UNITS),
 )
@@ -63,6 +65,29 @@ def delay_seconds(value: Duration) -> float:
     if number > DELAY_DAYS_MAX * UNITS["d"]:
         raise ValueError(f"a delay: expected up to {DELAY_DAYS_MAX} days; got {value!r:.80}")
     return number
+
+
+def due_ms_of(at: datetime, *, now_ms: int) -> int:
+    """The milliseconds since 1970 of a time with a zone, never rounded to an earlier one.
+
+    Raises TypeError for other types, and ValueError for a time without a zone and for one that is
+    more than `DELAY_DAYS_MAX` after ``now_ms``.
+    """
+    given: object = at
+    if not isinstance(given, datetime):
+        raise TypeError(f"at: expected a datetime with a zone, got {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise ValueError(
+            f"at: {at.isoformat()} has no zone, so it is another time on each machine; give one: "
+            "datetime.now(UTC), or datetime(2027, 1, 31, 9, 0, tzinfo=ZoneInfo('Europe/Berlin'))"
+        )
+    due_ms = -((_EPOCH - at) // _MILLISECOND)  # Rounded up, because a record is never early.
+    if due_ms - now_ms > DELAY_DAYS_MAX * UNITS["d"] * 1000:
+        raise ValueError(
+            f"at: expected a time within the next {DELAY_DAYS_MAX} days, got {at.isoformat()}; "
+            "send it later, for example from a handler that sends itself a record until then"
+        )
+    return due_ms
 
 
 def _parsed(text: str) -> float:

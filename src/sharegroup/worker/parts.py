@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sharegroup.client import AdminClient
     from sharegroup.client.net.cluster import Reachability
     from sharegroup.worker.retrying.tier_log import TierLog
+    from sharegroup.worker.retrying.tier_moves import TierMoves
 
 
 SUSPECTED_FROM = 5
@@ -57,6 +58,8 @@ class WorkerParts(NamedTuple):
     clock: WorkerClock
     open_tier_log: Callable[[str], TierLog]
     """Opens the retry tiers of a group."""
+    open_tier_moves: Callable[[str, TierLog], TierMoves]
+    """Opens the moves of a steered group, as the member that the tier log is."""
     admin: AdminClient | None
     """None if there is no cluster to prepare or to query."""
     group_limits: Callable[[str], Awaitable[ShareGroupLimits]]

@@ -88,6 +88,9 @@ class RecordSource(Protocol):
         Records already taken stay locked and are renewed.  A pending `take` returns.
         """
 
+    async def fetches_ended(self, within_seconds: float) -> None:
+        """Wait until no fetch is under way, at most this long; `quiet` returns its records then."""
+
     def resume(self) -> None:
         """Take records again."""
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.durations import Duration, delay_seconds
+from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.postponer import Postponer
 
@@ -80,14 +81,18 @@ class Sender(Generic[Sent]):
         key: str | bytes | None = None,
         headers: Headers = (),
         delay: Duration = 0,
+        at: datetime | None = None,
         topic: str | None = None,
     ) -> WrittenRecord:
         """Write a record and return where it was written, once it is durable.
 
-        With ``delay`` the record goes to a retry topic of the handler's group, so only this group
-        gets it.  ``topic`` is required if the handler has several topics.
+        With ``delay``, or with ``at`` a time with a zone, the record goes to a retry topic of the
+        handler's group, so only this group gets it.  ``topic`` is required if the handler has
+        several topics.
         """
         outbox, clock = self._connected()
+        # Before anything waits: what follows may take long, and the delay counts from the call.
+        due_ms = _due_ms(clock.wall_ms(), delay, at)
         if self.outlet.prepare is not None:
             await self.outlet.prepared()
         target = self._topic(topic)
@@ -103,10 +108,8 @@ class Sender(Generic[Sent]):
         pairs = headers_of(headers)
         for add in self.outlet.before_send:
             add(target, pairs)
-        wait = delay_seconds(delay)
-        if not wait:
+        if due_ms is None:
             return await outbox.send(target, value, key=name, headers=pairs)
-        due_ms = clock.wall_ms() + round(wait * 1000)
         postponer = self._postponer(outbox, clock)
         return await postponer.send_later(target, value, key=name, headers=pairs, due_ms=due_ms)
 
@@ -117,6 +120,7 @@ class Sender(Generic[Sent]):
         key: str | bytes | None = None,
         headers: Headers = (),
         delay: Duration = 0,
+        at: datetime | None = None,
         topic: str | None = None,
     ) -> WrittenRecord:
         """Send from a thread, such as that of a handler that is a plain function.
@@ -131,7 +135,7 @@ class Sender(Generic[Sent]):
             raise RuntimeError(
                 f"{name}.send.blocking: on the event loop, use `await {name}.send(...)`"
             )
-        sending = self(payload, key=key, headers=headers, delay=delay, topic=topic)
+        sending = self(payload, key=key, headers=headers, delay=delay, at=at, topic=topic)
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
     def _postponer(self, outbox: Outbox, clock: WorkerClock) -> Postponer:
@@ -170,6 +174,20 @@ class Sender(Generic[Sent]):
             f"{self._route.shape.name}.send: topic={topic!r}; expected a topic of its handler: "
             f"{', '.join(topics)}"
         )
+
+
+def _due_ms(now_ms: int, delay: Duration, at: datetime | None) -> int | None:
+    """Return when the record is due; None if it is to be sent to the handler's topic now."""
+    wait = delay_seconds(delay)
+    if at is None:
+        return now_ms + round(wait * 1000) if wait else None
+    if wait:
+        raise ValueError(
+            f"send: delay={delay!r} and at={at.isoformat()}; expected one of them, because both "
+            "say when the record is due"
+        )
+    # A time that has passed, too: who gets the record must not depend on the time of the call.
+    return max(due_ms_of(at, now_ms=now_ms), 0)
 
 
 def headers_of(given: Headers) -> list[Header]:

@@ -20,8 +20,8 @@ from sharegroup.client import AdminClient, Producer
 from sharegroup.client.admin.types import NewTopic
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import TopicAlreadyExists
+from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import WrittenRecord
@@ -29,6 +29,7 @@ from sharegroup.worker.retrying.postponer import Postponer, retry_topics
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 from tests.support.limits import HANGING_SECONDS
 
 DELAYS = (0.2, 1.0, 3.0)
@@ -60,20 +61,26 @@ class Sending:
         return asyncio.ensure_future(self._producer.send_and_wait(topic, value, **more))
 
 
-def route_of(group: str, delays: tuple[float, ...] = DELAYS) -> Route:
+def route_of(group: str, delays: tuple[float, ...] = DELAYS, *, steering: bool = False) -> Route:
     shape = HandlerShape("bill", print, HandlerKind.FUNCTION, bytes, False, False)
-    return Route(group=group, topics=("orders",), shape=shape, retry_tiers=delays)
+    return Route(
+        group=group, topics=("orders",), shape=shape, retry_tiers=delays, steering=steering
+    )
 
 
 async def make_tiers(
-    bootstrap: str, *groups: str, delays: tuple[float, ...] = DELAYS, **options: Any
+    bootstrap: str,
+    *groups: str,
+    delays: tuple[float, ...] = DELAYS,
+    steering: bool = False,
+    **options: Any,
 ) -> None:
     """The retry topics of these groups."""
     async with AdminClient(bootstrap_servers=bootstrap, **options) as admin:
         new = [
             NewTopic(topic.name, topic.partitions, 1, topic.configs)
             for group in groups
-            for topic in retry_topics(route_of(group, delays))
+            for topic in retry_topics(route_of(group, delays, steering=steering))
         ]
         results = await admin.create_topics(new)
         for name, result in results.items():
@@ -91,14 +98,20 @@ async def postponing(
 
 @asynccontextmanager
 async def scheduling(
-    bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS, **options: Any
+    bootstrap: str,
+    group: str,
+    delays: tuple[float, ...] = DELAYS,
+    *,
+    steering: bool = False,
+    **options: Any,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler of the group that owns partitions."""
     async with Producer(bootstrap_servers=bootstrap, **options) as producer:
         config = ClientConfig(bootstrap_servers=bootstrap, **options)
         tier_log = KafkaTierLog(config, scheduler_group(group), session_ms=SESSION_MS)
+        moves = KafkaTierMoves(config, group, tier_log) if steering else None
         scheduler = Scheduler(
-            Moving(group, WallClock(), Sending(producer), tier_log, Tiers.of(delays))
+            Moving(group, WallClock(), Sending(producer), tier_log, Tiers.of(delays), moves=moves)
         )
         running = asyncio.ensure_future(scheduler.run())
         try:
@@ -114,11 +127,12 @@ async def scheduling(
 
 @contextmanager
 def process(
-    bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS
+    bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS, *, steering: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The same in a process of its own, killed in the end if nobody did before."""
     texts = ",".join(map(str, delays))
     command = [sys.executable, "-m", "tests.integration.worker.scheduling", bootstrap, group, texts]
+    command += ["steering"] if steering else []
     with subprocess.Popen(command, stdout=subprocess.PIPE) as started:
         try:
             assert started.stdout is not None
@@ -128,10 +142,11 @@ def process(
             started.kill()
 
 
-async def _main(bootstrap: str, group: str, texts: str) -> None:
+async def _main(bootstrap: str, group: str, texts: str, *flags: str) -> None:
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
-    async with scheduling(bootstrap, group, tuple(map(float, texts.split(",")))):
+    delays = tuple(map(float, texts.split(",")))
+    async with scheduling(bootstrap, group, delays, steering="steering" in flags):
         print("ready", flush=True)
         await asked.wait()
 

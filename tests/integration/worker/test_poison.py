@@ -18,7 +18,6 @@ import pytest
 
 from sharegroup.client import AdminClient
 from sharegroup.errors import KafkaError
-from sharegroup.worker import App
 from tests.integration.worker.dead import lying_in
 from tests.integration.worker.processes import LOOK_SECONDS, WorkerProcess
 from tests.integration.worker.test_running import send
@@ -27,8 +26,6 @@ SECONDS_MAX = 240.0 if "CHAOS" not in os.environ else 1_200.0
 """For hanging only: a worker is started several times, on a machine that others use too."""
 CRASHES = 5
 """Of one such record: three in its topic, and two after it was put aside as a suspect."""
-RESTARTS = 100 if os.environ.get("CHAOS") else 8
-"""`make chaos` restarts more often."""
 LONG = pytest.mark.skipif(
     "CHAOS" not in os.environ, reason="a minute or more of restarts; `make chaos` runs it"
 )
@@ -215,48 +212,3 @@ def test_record_that_blocks_the_event_loop_beyond_its_lock_costs_only_itself(
     assert lives.letters_of() <= {"poison-20"}, worker.told()
     assert sum(noted[f"done {name}"] for name in honest(values)) <= 2 * len(values)
     assert lives.deaths == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("concurrency", [1, 16])
-def test_rolling_restarts_under_load_lose_nothing_and_make_no_letter(
-    bootstrap: str, group: str, topic: str, concurrency: int
-) -> None:
-    """Each stop interrupts handlers and releases records that were taken and not begun."""
-    handled: set[bytes] = set()
-    letters: list[object] = []
-
-    def app_of_a_life() -> App:
-        app = App("rolling", bootstrap_servers=bootstrap, grace="0s")
-        app.on("record.dead_lettered", letters.append)
-
-        @app.share_group(
-            group,
-            topics=topic,
-            concurrency=concurrency,
-            group_configs={"share.delivery.count.limit": "5"},
-        )
-        async def work(value: bytes) -> None:
-            await asyncio.sleep(0.05 if concurrency > 1 else 0.01)
-            handled.add(value)
-
-        return app
-
-    async def roll() -> None:
-        values = [b"%d" % number for number in range(400 if concurrency > 1 else 100)]
-        lives = [app_of_a_life() for _ in range(2)]
-        for app in lives:
-            await app.start()
-        await send(bootstrap, topic, *values)
-        for number in range(RESTARTS):
-            await asyncio.sleep(0.1)
-            await lives[number % 2].stop()
-            lives[number % 2] = app_of_a_life()
-            await lives[number % 2].start()
-        while len(handled) < len(values):
-            await asyncio.sleep(LOOK_SECONDS)
-        for app in lives:
-            await app.stop()
-
-    asyncio.run(asyncio.wait_for(roll(), SECONDS_MAX + 5 * RESTARTS))
-    assert letters == []

@@ -13,7 +13,7 @@ from sharegroup.client.records import AcknowledgementResult
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.consumer.inbox import Inbox
 from sharegroup.client.share.consumer.record import Record
-from sharegroup.client.share.consumer.share_node import RequestOutcome, ShareNode
+from sharegroup.client.share.consumer.share_node import BEFORE_CLOSE_MAX, RequestOutcome, ShareNode
 from sharegroup.client.share.session.acknowledgements import AckRun
 from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
 from sharegroup.errors import (
@@ -418,6 +418,89 @@ def test_close_sends_the_settled_records_and_ends_the_session() -> None:
         assert not bench.node.is_open
 
     play(scenario, fetched(b"a", b"b"), acknowledged())
+
+
+def test_end_of_a_fetch_is_waited_for_and_its_records_are_there() -> None:
+    async def scenario(bench: Bench) -> None:
+        parked = asyncio.get_running_loop().create_future()
+        bench.broker.answers.append(parked)
+        bench.node.fetch(LIMITS)
+        await asyncio.sleep(0.1)
+        ended = asyncio.create_task(bench.node.fetch_ended())
+        await asyncio.sleep(0.1)
+        assert not ended.done()
+        parked.set_result(fetched(b"a"))
+        await ended
+        assert [record.value for record in bench.inbox.take(500, now=0.0)] == [b"a"]
+        await bench.node.fetch_ended()  # There is none, so it returns.
+
+    play(scenario)
+
+
+def test_fetch_that_was_requested_and_is_not_under_way_is_forgotten() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.node.fetch(LIMITS)
+        bench.node.stop_fetching()
+        await asyncio.sleep(1)
+        assert bench.broker.requests == []
+        assert not bench.node.is_fetching
+
+    play(scenario)
+
+
+def test_close_sends_what_was_settled_before_and_after_a_result_was_asked_for() -> None:
+    """A request carries one unit of each partition, and the session ends with the last."""
+
+    async def scenario(bench: Bench) -> None:
+        first, second, third = await bench.fetch()
+        for record in (first, second, third):
+            record.accept()
+            bench.node.pending_results()
+        await bench.node.close()
+        assert [(list(result.offsets), result.error) for result in bench.results] == [
+            ([0], None),
+            ([1], None),
+            ([2], None),
+        ]
+        epochs = [request.share_session_epoch for request in bench.broker.requests]
+        assert epochs == [0, 1, 2, -1]
+        assert not bench.node.is_open
+
+    play(
+        scenario,
+        fetched(b"a", b"b", b"c"),
+        acknowledged(),
+        acknowledged(),
+        acknowledged(),
+    )
+
+
+def test_close_does_not_wait_for_a_broker_that_refuses_for_now() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second = await bench.fetch()
+        for record in (first, second):
+            record.accept()
+            bench.node.pending_results()
+        refused = acknowledged(error=CoordinatorNotAvailable.code)
+        bench.broker.answers += [refused] * (BEFORE_CLOSE_MAX + 1)
+        await bench.node.close()
+        assert len(bench.results) == 2
+        assert bench.broker.requests[-1].share_session_epoch == -1
+
+    play(scenario, fetched(b"a", b"b"))
+
+
+def test_node_without_partitions_sends_all_units_before_its_session_ends() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second = await bench.fetch()
+        bench.node.wanted = ()
+        first.accept()
+        bench.node.pending_results()
+        second.accept()
+        assert await bench.settle() == [([0], None), ([1], None)]
+        assert not bench.node.is_open
+
+    play(scenario, fetched(b"a", b"b"), acknowledged(), acknowledged())
 
 
 def test_node_without_partitions_ends_its_session_when_all_records_are_settled() -> None:

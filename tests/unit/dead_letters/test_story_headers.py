@@ -40,6 +40,9 @@ stories = st.builds(
     redrives=st.integers(0, 1_000),
     redrive_id=st.none() | st.text("0123456789abcdef-", min_size=1, max_size=60),
     trace=st.none() | st.just("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    cancelled_by=st.none()
+    | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
+    id=st.none() | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True),
 )
 foreign = st.lists(
     st.tuples(texts.filter(lambda name: not name.startswith(PREFIX)), st.none() | st.binary())
@@ -54,6 +57,14 @@ def test_story_and_application_headers_survive_a_round_trip(
     headers = (*application, *story_headers(story, story.origin))
     assert story_of(headers) == story
     assert own_headers(headers) == application
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"a b", b"a/b", b"a\n", b"\x1b[2J", b"x" * 65, b"\xff"]
+)
+def test_id_of_another_form_is_ignored(value: bytes | None) -> None:
+    """It is printed, typed by operators, and part of a key of a topic."""
+    assert story_of([(PREFIX + "id", value)]) == NEW
 
 
 def test_record_made_from_another_one_continues_its_redrives_and_nothing_else() -> None:

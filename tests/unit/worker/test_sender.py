@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -142,9 +144,36 @@ def test_delayed_record_is_sent_to_a_retry_topic_with_its_story() -> None:
         b"k",
     )
     assert own_headers(written.headers) == (("a", b"1"),)
-    assert story_of(written.headers) == Story(
+    story = story_of(written.headers)
+    assert story.id is not None
+    assert replace(story, id=None) == Story(
         origin=RecordOrigin("orders", -1, -1, NOW_MS), due_ms=NOW_MS + 600_000
     )
+
+
+def test_record_for_a_time_waits_in_a_retry_topic_until_then() -> None:
+    at = datetime(2026, 1, 1, 1, 10, tzinfo=ZoneInfo("Europe/Berlin"))
+    written = sent(billing(), Order(3), at=at)
+    assert written.topic == "billing.retry.10m"
+    assert story_of(written.headers).due_ms == NOW_MS + 600_000
+
+
+def test_record_for_a_time_that_has_passed_is_for_this_group_alone_too() -> None:
+    """Otherwise a moment decided whether other groups get the record."""
+    assert sent(billing(), Order(3), at=datetime(2025, 12, 31, tzinfo=UTC)).topic == "billing.retry"
+    assert sent(billing(), Order(3), at=datetime(1969, 7, 20, tzinfo=UTC)).topic == "billing.retry"
+    assert sent(billing(), Order(3)).topic == "orders"
+
+
+def test_time_and_delay_together_are_refused() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    with pytest.raises(ValueError, match=r"delay=.1h. and at=2026-01-02T00:00:00\+00:00; expected"):
+        sent(billing(), Order(3), at=at, delay="1h")
+
+
+def test_time_without_retry_topics_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="with retry=None there are none"):
+        sent(billing(retry=None), Order(3), at=datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def test_delay_uses_the_tiers_of_the_route() -> None:

@@ -45,7 +45,13 @@ def _ignore(_: str) -> None:
 
 
 async def run_job(
-    stop: Stop, access: Access, jobs: Jobs, job: Job, *, total: int | None = None
+    stop: Stop,
+    access: Access,
+    jobs: Jobs,
+    job: Job,
+    *,
+    total: int | None = None,
+    unit: str = "dead letters",
 ) -> tuple[Job, int]:
     """Run a job until it ends, or a signal; return it with the exit code of the verb.
 
@@ -67,7 +73,7 @@ async def run_job(
                 f"{job.request.kind} {job.request.topic}",
                 lambda: last.progress.done,
                 total=lambda: total,
-                unit="dead letters",
+                unit=unit,
             ),
         ):
             # The runner stops by itself after a signal; this ends it if a broker keeps it waiting.

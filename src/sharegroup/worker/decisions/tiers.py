@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sharegroup.dead_letters.topics import own_topic
-from sharegroup.worker.declarations.checks import due_topic, tier_topic
+from sharegroup.waiting.retry_topics import due_topic, tier_topic
 from sharegroup.worker.declarations.route import RETRY_TIERS
 from sharegroup.worker.durations import UNITS, Duration, seconds
 

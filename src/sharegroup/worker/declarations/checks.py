@@ -10,25 +10,20 @@ import inspect
 import re
 from collections.abc import Collection
 
-from sharegroup.dead_letters.topics import is_topic_name, own_topic
+from sharegroup.dead_letters.topics import is_topic_name
 from sharegroup.errors import InvalidConfig
 
 # Checks of topic and group names, and the names of topics that a worker adds to a group.
 #
 # These topics are named after the group, so the name of a group must be valid in a topic name::
 #
-#     billing.retry               due retries and redriven records, for this group alone
-#     billing.retry.5s ... 6h     the tiers: retry topics with a fixed delay (`decisions.tiers`)
-#     billing.retry.due           retries that are due within the delay of the smallest tier
-#     billing.retry-scheduler     the consumer group of the retry scheduler
+#     billing.retry, .retry. ...  retries (`sharegroup.waiting.retry_topics`)
 #     billing.dead                the dead letters, unless their topic is declared
 
 
-DUE = "due"
 PARTITIONS_MAX = 2**31 - 1
 
 _GROUP = re.compile(r"[a-zA-Z0-9._-]{1,220}")
-_TIER = re.compile(rf"(\d+(w|d|h|m|s|ms))+|{DUE}")
 
 
 def checked_topic(name: object, whose: str) -> str:
@@ -56,27 +51,6 @@ def checked_group(name: object) -> str:
         f"share group {name!r}: expected 1 to 220 of the characters a-z A-Z 0-9 . _ -, "
         f"because its own topics are named <group>.retry and so on"
     )
-
-
-def tier_topic(group: str, tier: str) -> str:
-    """The retry topic of this tier of the group."""
-    return f"{own_topic(group)}.{tier}"
-
-
-def due_topic(group: str) -> str:
-    """The retry topic of records that are due within the delay of the smallest tier."""
-    return tier_topic(group, DUE)
-
-
-def is_tier_topic(group: str, topic: str) -> bool:
-    """Whether this can be a tier's topic of the group, with any delays."""
-    prefix = tier_topic(group, "")
-    return topic.startswith(prefix) and _TIER.fullmatch(topic[len(prefix) :]) is not None
-
-
-def scheduler_group(group: str) -> str:
-    """The consumer group of the retry scheduler, which moves records down the tiers."""
-    return f"{own_topic(group)}-scheduler"
 
 
 def dead_topic(group: str) -> str:

@@ -66,6 +66,7 @@ class RouteOptions(TypedDict, total=False):
     start_from: StartFromName
     group_configs: Mapping[str, str]
     retry_tiers: Sequence[Duration]
+    steering: bool
     redact: Redact | None
 
 
@@ -176,6 +177,8 @@ def _contradictions(route: Route) -> Iterator[str]:
     dead = topic_of(route.dead_letter, route.group)
     if dead in route.topics:
         yield f"dead_letter: topic {dead!r} is one that the handler reads, so it would form a loop"
+    if route.steering and route.retry is None:
+        yield "steering: with retry=None no record waits, so there is nothing to steer"
     if route.own_topic in route.topics:
         yield f"topic {route.own_topic!r} is the group's own, which is read automatically"
 
@@ -201,6 +204,7 @@ OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
         (Batching, type(None)),
         "a size, or Batching(size=..., wait_seconds=...)",
     ),
+    "steering": ("steering", (bool,), "True if waiting records are to be run or cancelled"),
     "holding": ("holding", (Holding,), "Holding(longest_seconds=..., records=..., bytes=...)"),
     "group_configs": ("group_configs", (Mapping,), "a dict by Kafka's names of settings"),
 }
@@ -228,7 +232,7 @@ def _check_pair(first: Route, second: Route) -> None:
             f"{both} have the same name, which identifies them in metrics and dead letters; "
             f"give one of them another: name='...'"
         )
-    for name in ("start_from", "group_configs", "retry_tiers"):
+    for name in ("start_from", "group_configs", "retry_tiers", "steering"):
         if getattr(first, name) != getattr(second, name):
             raise InvalidConfig(
                 f"{both} differ in {name}, which is a setting of the group: "

@@ -144,6 +144,11 @@ class Route:
     """The codec of the payload; None if its annotation determines that."""
     retry_tiers: tuple[float, ...] = RETRY_TIERS
     """The delays of the retry topics in seconds, in ascending order."""
+    steering: bool = False
+    """Whether waiting records of the group can be run at once or cancelled, by commands.
+
+    Then they are moved in transactions.
+    """
     redact: Redact | None = field(default=None, repr=False)
     """Removes secrets from exception texts, before the application's function does."""
     redaction: Redaction | None = field(default=None, repr=False, compare=False)

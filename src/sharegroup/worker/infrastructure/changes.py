@@ -17,7 +17,8 @@ from sharegroup.client.admin.types import AclBinding, ConfigEntry
 from sharegroup.dead_letters.topics import MIN_INSYNC, own_topic
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ConfigSource
-from sharegroup.worker.declarations.checks import dead_topic, is_tier_topic
+from sharegroup.waiting.retry_topics import control_topic, is_tier_topic
+from sharegroup.worker.declarations.checks import dead_topic
 from sharegroup.worker.declarations.topics import min_insync_of, replicas_of
 from sharegroup.worker.infrastructure.wanted import (
     RequiredGroup,
@@ -130,7 +131,11 @@ def owned_names(groups: Iterable[str], names: Iterable[str]) -> Iterator[str]:
     ours = tuple(groups)
     for name in names:
         for group in ours:
-            if is_tier_topic(group, name) or name in (own_topic(group), dead_topic(group)):
+            if is_tier_topic(group, name) or name in (
+                own_topic(group),
+                control_topic(group),
+                dead_topic(group),
+            ):
                 yield name
                 break
 

@@ -25,8 +25,8 @@ from sharegroup.errors import (
     UnsupportedVersion,
 )
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.dead_letters import letters_topic
-from sharegroup.worker.declarations.checks import scheduler_group
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.infrastructure.changes import Change, ChangeKind
 from sharegroup.worker.retrying.postponer import retry_topics
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 LITERAL, PREFIXED = AclPatternType.LITERAL, AclPatternType.PREFIXED
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
+IDS = AclResourceType.TRANSACTIONAL_ID
 
 
 class RequiredAcl(NamedTuple):
@@ -109,6 +110,9 @@ def _of_route(route: Route) -> Iterator[RequiredAcl]:
             yield RequiredAcl(operation, TOPIC, f"{retries}.", PREFIXED, "waiting records")
         scheduler = scheduler_group(route.group)
         yield RequiredAcl(AclOperation.READ, GROUP, scheduler, LITERAL, "to move due records")
+        if route.steering:
+            ids = f"{scheduler}."
+            yield RequiredAcl(AclOperation.WRITE, IDS, ids, PREFIXED, "to carry out commands")
     letters = letters_topic(route)
     if letters is not None:
         yield RequiredAcl(AclOperation.WRITE, TOPIC, letters, LITERAL, "dead letters")

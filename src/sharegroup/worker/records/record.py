@@ -142,6 +142,11 @@ class Record:
         return self.story.attempts
 
     @property
+    def id(self) -> str | None:
+        """The id by which the record was known while it waited; None if it never did."""
+        return self.story.id
+
+    @property
     def redrives(self) -> int:
         """The number of times that the record was redriven from the dead letters."""
         return self.story.redrives

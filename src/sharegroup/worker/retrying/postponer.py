@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from sharegroup.dead_letters.story import RecordOrigin, Story, origin_of
+from sharegroup.dead_letters.story import RecordOrigin, Story, identified, origin_of
 from sharegroup.dead_letters.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.dead_letters.topics import own_topic
+from sharegroup.waiting.retry_topics import control_topic, due_topic
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
-from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topics import NOT_DECLARED, Replication, TopicDeclaration
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
@@ -30,7 +30,11 @@ RECORD_BYTES_MAX = 16 * 1024 * 1024
 It is large, because a record is larger here than in its origin topic: its story is added.
 """
 
-_DAY_MS = 24 * 60 * 60 * 1000
+CONTROL_SEGMENT_BYTES = 16 * 1024 * 1024
+"""Small, because the segment that is written is not compacted, and each worker reads the topic."""
+
+_HOUR_MS = 60 * 60 * 1000
+_DAY_MS = 24 * _HOUR_MS
 _OUTAGE_MS = 14 * _DAY_MS
 """Time for which retries are kept if no worker runs; after that they are lost."""
 
@@ -44,10 +48,14 @@ def retry_topics(route: Route) -> list[TopicDeclaration]:
         tiers = Tiers.of(route.retry_tiers).tiers
         waits |= {tier.topic(route.group): tier.delay_ms for tier in tiers}
         replication = Replication(route.retry.replication_factor, route.retry.min_insync_replicas)
-    return [
+    topics = [
         TopicDeclaration(name, PARTITIONS, _configs(wait_ms), replication)
         for name, wait_ms in waits.items()
     ]
+    if route.steering and route.retry is not None:
+        control = _control_configs(max(waits.values()))
+        topics.append(TopicDeclaration(control_topic(route.group), 1, control, replication))
+    return topics
 
 
 def _configs(wait_ms: int) -> Mapping[str, str]:
@@ -60,6 +68,20 @@ def _configs(wait_ms: int) -> Mapping[str, str]:
             "message.timestamp.type": "LogAppendTime",
             "retention.bytes": "-1",
             "retention.ms": str(wait_ms + _OUTAGE_MS),
+        }
+    )
+
+
+def _control_configs(wait_ms: int) -> Mapping[str, str]:
+    """The settings of the control topic; a mark outlives the record that it is about."""
+    return MappingProxyType(
+        {
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(wait_ms + 2 * _OUTAGE_MS),
+            # Whoever gave a command reads the answer before it is compacted.
+            "min.compaction.lag.ms": str(_HOUR_MS),
+            "min.cleanable.dirty.ratio": "0.1",
+            "segment.bytes": str(CONTROL_SEGMENT_BYTES),
         }
     )
 
@@ -118,7 +140,8 @@ class Postponer:
         """
         # The time of the sending: a handler sees it as that of the record, not the due time.
         origin = RecordOrigin(topic, NOWHERE, NOWHERE, self._clock.wall_ms())
-        return self._write(value, key, own_headers(headers), Story(origin, due_ms=due_ms), origin)
+        story = identified(Story(origin, due_ms=due_ms))
+        return self._write(value, key, own_headers(headers), story, origin)
 
     def _due_by_the_clock_now(self, story: Story, decided: Moment) -> Story:
         stepped_ms = Moment.now(self._clock).stepped_ms(decided)

@@ -19,10 +19,14 @@ from typing import NamedTuple
 
 from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.errors import KafkaError
-from sharegroup.worker.declarations.checks import due_topic
+from sharegroup.waiting.control_records import Answer, Reply, encoded
+from sharegroup.waiting.retry_topics import CONTROL_PARTITION, control_topic, due_topic
+from sharegroup.worker.retrying.control_state import ControlState
 from sharegroup.worker.retrying.shelf import Shelf
+from sharegroup.worker.retrying.steering import Steering
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
-from sharegroup.worker.retrying.tier_mover import Moving, TierMover
+from sharegroup.worker.retrying.tier_mover import Moving, TierMover, first_of
+from sharegroup.worker.retrying.tier_moves import TierMoves
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +35,8 @@ DUE_BYTES = 64 * 1024 * 1024
 """Limits of the same shelves as ``ahead_records`` and ``due_records`` of `SchedulerLimits`."""
 
 READ_SECONDS = 1.0
+CONTROL_SECONDS = 1.0
+"""How soon a command is seen."""
 BACKOFF_MS_MIN = 1_000
 BACKOFF_MS_MAX = 30_000
 REVOKE_SECONDS_MAX = 3.0
@@ -53,10 +59,11 @@ class TierState(NamedTuple):
 class Scheduler:
     """The retry scheduler of one group in this process; a `TierOwner`."""
 
-    __slots__ = ("_ended", "_movers", "_moving", "_stopping", "_tasks", "_tasks_of")
+    __slots__ = ("_control", "_ended", "_movers", "_moving", "_stopping", "_tasks", "_tasks_of")
 
     def __init__(self, moving: Moving) -> None:
         self._moving = moving
+        self._control = ControlState()
         self._movers: dict[TierPartition, TierMover] = {}
         self._tasks_of: dict[TierPartition, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -70,14 +77,21 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                reading = tasks.create_task(self._read())
+                working = [tasks.create_task(self._read())]
+                if self._moving.moves is not None:
+                    working.append(tasks.create_task(self._read_control(self._moving.moves)))
                 await self._stopping.wait()
-                reading.cancel()
+                # The control topic as long as movers may wait for it (`revoked` limits that).
+                working[0].cancel()
                 # Before the group is left: the next owner continues from these commits.
                 await self.revoked(tuple(self._movers))
+                for task in working:
+                    task.cancel()
         finally:
             self._tasks = None
             try:
+                if self._moving.moves is not None:
+                    await self._moving.moves.close()
                 await self._moving.tier_log.close()
             finally:
                 # `stop` waits for this, also if the close has failed.
@@ -111,7 +125,7 @@ class Scheduler:
             else:
                 records_max, bytes_max = self._moving.limits.ahead_records, AHEAD_BYTES
             shelf = Shelf(committed, records_max=records_max, bytes_max=bytes_max)
-            self._begin(TierMover(self._moving, partition, shelf))
+            self._begin(self._mover(partition, shelf))
         log.debug("event=tiers_owned group=%s partitions=%d", self._moving.group, len(partitions))
 
     async def revoked(self, partitions: Iterable[TierPartition]) -> None:
@@ -169,6 +183,60 @@ class Scheduler:
         if mover is not None:
             mover.put(records)
 
+    async def _read_control(self, moves: TierMoves) -> None:
+        """Read commands and answers, and tell the movers, until cancelled."""
+        clock, control = self._moving.clock, self._control
+        backoff = Backoff(BACKOFF_MS_MIN, BACKOFF_MS_MAX, chance=without_jitter)
+        while True:
+            number = control.reading()
+            try:
+                control.read(await moves.read_control(), number)
+            except KafkaError as error:
+                log.warning(
+                    'event=control_unreadable group=%s error="%s: %s" action="commands wait"',
+                    self._moving.group,
+                    type(error).__name__,
+                    error,
+                )
+                await clock.sleep_until(clock.now() + backoff.next_ms() / 1000)
+                continue
+            backoff.reset()
+            for mover in self._movers.values():
+                mover.commanded()
+            await self._answer_questions()
+            await first_of(moves.wait_control(CONTROL_SECONDS), control.hurry.wait())
+
+    async def _answer_questions(self) -> None:
+        """Say which records this process holds, of those that somebody has asked for."""
+        moving = self._moving
+        for record_id, question in tuple(self._control.questions.items()):
+            member = moving.holder(record_id)
+            if member is None:
+                continue  # Another process may hold it.
+            reply = Reply(
+                record_id=record_id, answer=Answer.HELD, place=None, ask=question.ask,
+                at_ms=moving.clock.wall_ms(), member=member,
+            )  # fmt: skip
+            key, value = encoded(reply)
+            try:
+                await moving.outbox.send(
+                    control_topic(moving.group), value, key=key, partition=CONTROL_PARTITION
+                )
+            except KafkaError as error:
+                # Whoever asked waits for a few seconds, and may ask again.
+                log.info("event=question_unanswered id=%s error=%r", record_id, error)
+        self._control.questions.clear()
+
+    def _mover(self, partition: TierPartition, shelf: Shelf) -> TierMover:
+        moving = self._moving
+        steering = None
+        if moving.moves is not None:
+            steering = Steering(
+                moving.group, partition, shelf,
+                moves=moving.moves, control=self._control, clock=moving.clock,
+            )  # fmt: skip
+        return TierMover(moving, partition, shelf, steering)
+
     def _begin(self, mover: TierMover) -> None:
         assert self._tasks is not None, "movers begin only while the scheduler runs"
         self._movers[mover.partition] = mover
@@ -190,7 +258,7 @@ class Scheduler:
         if self._stopping.is_set():
             return
         limits = {"records_max": shelf.records_max, "bytes_max": shelf.bytes_max}
-        again = TierMover(self._moving, partition, Shelf(Committed(first), **limits))
+        again = self._mover(partition, Shelf(Committed(first), **limits))
         again.commit_soon()
         self._begin(again)
         self._moving.tier_log.resume(partition)  # The former mover may have paused it.

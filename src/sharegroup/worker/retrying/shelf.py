@@ -12,82 +12,13 @@ Pure: no clock and no waiting.  Times are milliseconds of the process's monotoni
 
 from __future__ import annotations
 
-import base64
-import binascii
 import heapq
-import logging
-import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
+from sharegroup.waiting import done_offsets
 from sharegroup.worker.retrying.tier_log import Committed
-from sharegroup.worker.retrying.waiting import WaitingRecord
-
-log = logging.getLogger(__name__)
-
-
-# Encodes the offsets above a committed offset that are already done, as commit metadata.
-#
-# A consumer group commits one offset, and records above it are read again. In the topic ``due``
-# records leave in the order of their due times, not of their offsets. So after a crash thousands of
-# records could run twice because of one that was due last. The metadata, up to 4,096 characters
-# that Kafka stores beside the offset, lists the offsets that are done:
-#
-#     committed 100      done 101 103 104        ->   bits 0 1 0 1 1, compressed, in base64
-#
-# Offsets `OFFSETS_MAX` or more above the committed offset do not fit. They are left out, and their
-# records are moved twice.
-
-
-OFFSETS_MAX = 24_000
-"""The number of bits; they fit even if they cannot be compressed."""
-FORMAT = "done1:"
-
-
-def written(committed: int, done: Iterable[int]) -> str:
-    """Return the metadata for a commit of this offset; empty if no offset above it is done."""
-    bits = bytearray(OFFSETS_MAX // 8)
-    highest = -1
-    for offset in done:
-        distance = offset - committed
-        assert distance > 0, (
-            f"offset {offset}: expected an offset above the committed offset {committed}"
-        )
-        if distance < OFFSETS_MAX:
-            bits[distance >> 3] |= 1 << (distance & 7)
-            highest = max(highest, distance)
-    if highest < 0:
-        return ""
-    packed = zlib.compress(bits[: (highest >> 3) + 1], level=1)
-    return FORMAT + base64.b64encode(packed).decode("ascii")
-
-
-def read(committed: int, metadata: str) -> set[int]:
-    """Return the offsets that are done; metadata in another format is logged and ignored."""
-    if not metadata:
-        return set()
-    try:
-        bits = _unpacked(metadata)
-    except (ValueError, zlib.error, binascii.Error) as error:
-        log.warning("event=done_offsets_refused metadata=%.40r reason=%s", metadata, error)
-        return set()
-    # The committed offset itself is never done.  We do not set its bit; another program may.
-    return {
-        committed + (index << 3) + bit
-        for index, byte in enumerate(bits)
-        if byte
-        for bit in range(8)
-        if byte >> bit & 1
-    } - {committed}
-
-
-def _unpacked(metadata: str) -> bytes:
-    if not metadata.startswith(FORMAT):
-        raise ValueError(f"expected metadata that starts with {FORMAT}")
-    packed = base64.b64decode(metadata.removeprefix(FORMAT), validate=True)
-    # Bounded, because a few compressed bytes can expand to a gigabyte.
-    return zlib.decompressobj().decompress(packed, OFFSETS_MAX // 8)
-
+from sharegroup.worker.retrying.waiting import ShelvedRecord
 
 NEVER = Committed(-1)
 """Equals no commit."""
@@ -118,9 +49,9 @@ class Shelf:
         self.next_offset = committed.offset
         """The offset that is read next."""
         self._committed = committed
-        self._done = read(committed.offset, committed.metadata)
+        self._done = done_offsets.read(committed.offset, committed.metadata)
         self._outstanding: deque[int] = deque()  # Offsets as read, from the lowest not done on.
-        self._heap: list[tuple[int, int, WaitingRecord]] = []
+        self._heap: list[tuple[int, int, ShelvedRecord]] = []
         self._read = 0  # The number of records read and not done.
         self._bytes = 0
 
@@ -148,7 +79,7 @@ class Shelf:
         """Whether to resume reading: half of each limit is free, so reading resumes rarely."""
         return self._read * 2 <= self.records_max and self._bytes * 2 <= self.bytes_max
 
-    def put(self, waiting: WaitingRecord, ready_ms: int) -> None:
+    def put(self, waiting: ShelvedRecord, ready_ms: int) -> None:
         """Add the next record of the log; records that were read before or are done are ignored."""
         offset = waiting.record.offset
         if offset < self.next_offset:
@@ -163,18 +94,18 @@ class Shelf:
         self._bytes += waiting.size
         heapq.heappush(self._heap, (ready_ms, offset, waiting))
 
-    def take(self, now_ms: int, records_max: int) -> list[WaitingRecord]:
+    def take(self, now_ms: int, records_max: int) -> list[ShelvedRecord]:
         """Take up to ``records_max`` ready records, in the order in which they became ready."""
-        taken: list[WaitingRecord] = []
+        taken: list[ShelvedRecord] = []
         while self._heap and self._heap[0][0] <= now_ms and len(taken) < records_max:
             taken.append(heapq.heappop(self._heap)[2])
         return taken
 
-    def put_back(self, waiting: WaitingRecord, ready_ms: int) -> None:
+    def put_back(self, waiting: ShelvedRecord, ready_ms: int) -> None:
         """Put back a taken record that could not be moved; it is ready again at ``ready_ms``."""
         heapq.heappush(self._heap, (ready_ms, waiting.record.offset, waiting))
 
-    def done(self, taken: Iterable[WaitingRecord]) -> None:
+    def done(self, taken: Iterable[ShelvedRecord]) -> None:
         """Mark taken records as done, because they are durable in their next topic."""
         for waiting in taken:
             self._done.add(waiting.record.offset)
@@ -186,9 +117,39 @@ class Shelf:
         """Return the offset and metadata to commit; None if they equal the last commit."""
         while self._outstanding and self._outstanding[0] in self._done:
             self._done.discard(self._outstanding.popleft())
-        offset = self._outstanding[0] if self._outstanding else self.next_offset
-        committed = Committed(offset, written(offset, self._done))
+        committed = self.committed_with(())
+        # Those below are of records that retention has deleted.
+        self._done = {offset for offset in self._done if offset >= committed.offset}
         return None if committed == self._committed else committed
+
+    def committed_with(self, moved: Iterable[int]) -> Committed:
+        """Return what to commit if these offsets were done, too; changes nothing."""
+        done = self._done.union(moved)
+        offset = next((it for it in self._outstanding if it not in done), self.next_offset)
+        return Committed(offset, done_offsets.written(offset, (it for it in done if it > offset)))
+
+    # Commands for single records (`steering`).
+
+    def not_moved(self, offsets: Iterable[int]) -> set[int]:
+        """Return those of the offsets whose records were not moved; some may not be read yet."""
+        outstanding = set(self._outstanding)
+        return {
+            offset
+            for offset in offsets
+            if offset not in self._done and (offset >= self.next_offset or offset in outstanding)
+        }
+
+    def take_at(self, offsets: Set[int]) -> list[tuple[int, ShelvedRecord]]:
+        """Take the records with these offsets, ready or not, each with the time it is ready."""
+        taken = [(ready, waiting) for ready, at, waiting in self._heap if at in offsets]
+        if taken:
+            self._heap = [entry for entry in self._heap if entry[1] not in offsets]
+            heapq.heapify(self._heap)
+        return taken
+
+    def pass_over(self, offset: int) -> None:
+        """Mark the record that is put next as done, because it was moved before."""
+        self._done.add(offset)
 
     def commit_again(self) -> None:
         """Let `to_commit` return the commit even if the group has the same one."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import KafkaError
@@ -22,11 +23,13 @@ from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.events import Event, Events
 from sharegroup.worker.ports import Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.shelf import Shelf
+from sharegroup.worker.retrying.steering import Steering
 from sharegroup.worker.retrying.tier_log import OwnershipLost, TierLog, TierPartition, TierRecord
+from sharegroup.worker.retrying.tier_moves import MovesRefused, TierMoves
 from sharegroup.worker.retrying.waiting import (
     Moment,
+    ShelvedRecord,
     TierWrite,
-    WaitingRecord,
     next_write,
     ready_ms,
     waiting_of,
@@ -67,6 +70,10 @@ class Moving:
     tier_log: TierLog
     tiers: Tiers = TIERS
     events: Events = field(default_factory=Events)
+    moves: TierMoves | None = None
+    """None if the group's waiting records cannot be steered."""
+    holder: Callable[[str], str | None] = lambda _: None
+    """Returns the member that holds the record with this id in this process; None if none does."""
     limits: SchedulerLimits = LIMITS_DEFAULT
 
 
@@ -81,16 +88,27 @@ class TierMover:
         "_commit_again_ms",
         "_failing_since_ms",
         "_moving",
+        "_obey_again_ms",
         "_paused",
+        "_steering",
         "_stopping",
         "partition",
         "shelf",
     )
 
-    def __init__(self, moving: Moving, partition: TierPartition, shelf: Shelf) -> None:
+    def __init__(
+        self,
+        moving: Moving,
+        partition: TierPartition,
+        shelf: Shelf,
+        steering: Steering | None = None,
+    ) -> None:
         self.partition = partition
         self.shelf = shelf
         self._moving = moving
+        self._steering = steering
+        """None if the records of the group cannot be steered; then writes are no transactions."""
+        self._obey_again_ms: int | None = None  # None unless the latest commands have failed.
         self._changed = asyncio.Event()
         self._commit_again_ms: int | None = None  # None unless the latest commit has failed.
         self._stopping = False
@@ -103,6 +121,8 @@ class TierMover:
         now = Moment.now(moving.clock)
         for record in records:
             waiting = waiting_of(record, now)
+            if self._steering is not None and self._steering.is_marked(waiting):
+                self.shelf.pass_over(record.offset)
             ready = ready_ms(waiting, topic, now=now, group=moving.group, tiers=moving.tiers)
             self.shelf.put(waiting, ready)
         if self.shelf.is_full and not self._paused:
@@ -116,6 +136,10 @@ class TierMover:
         self._commit_again_ms = Moment.now(self._moving.clock).steady_ms
         self._changed.set()
 
+    def commanded(self) -> None:
+        """Look for commands."""
+        self._changed.set()
+
     def stop(self) -> None:
         """End `run` after the pending writes and their commit."""
         self._stopping = True
@@ -125,12 +149,16 @@ class TierMover:
         """Move each record when it is ready, until `stop` or until the partition is lost."""
         clock = self._moving.clock
         try:
+            if self._steering is not None:
+                await self._steering.begin()
             while not self._stopping:
                 # Before the look at the shelf, so a record that is put after it ends the wait
                 # below.
                 self._changed.clear()
                 now_ms = Moment.now(clock).steady_ms
-                if taken := self.shelf.take(now_ms, self._moving.limits.batch_records):
+                if self._obeys(now_ms):
+                    await self._obey()
+                elif taken := self.shelf.take(now_ms, self._moving.limits.batch_records):
                     await self._move(taken)
                     await self._commit()
                     self._read_on()
@@ -139,7 +167,8 @@ class TierMover:
                         # Nothing may be moved for long, and the next owner would move it again.
                         await self._commit()
                         continue
-                    due = [at for at in (self.shelf.ready_ms, again_ms) if at is not None]
+                    times = (self.shelf.ready_ms, again_ms, self._obey_again_ms)
+                    due = [at for at in times if at is not None]
                     await until(clock, min(due) / 1000 if due else None, self._changed)
             # The last chance: the next owner continues from what the group has.
             if self._commit_again_ms is not None:
@@ -153,7 +182,7 @@ class TierMover:
             self._paused = False
             self._moving.tier_log.resume(self.partition)
 
-    async def _move(self, taken: Sequence[WaitingRecord]) -> None:
+    async def _move(self, taken: Sequence[ShelvedRecord]) -> None:
         """Write these records; those that cannot be written go back to the shelf."""
         moving = self._moving
         now = Moment.now(moving.clock)
@@ -161,6 +190,9 @@ class TierMover:
             next_write(waiting, now=now, group=moving.group, tiers=moving.tiers)
             for waiting in taken
         ]
+        if self._steering is not None:
+            await self._move_together(self._steering, taken, writes)
+            return
         # All writes begin before the first is awaited, so that they are pending concurrently.
         pending = [
             self._begin(waiting.record, write) for waiting, write in zip(taken, writes, strict=True)
@@ -181,6 +213,52 @@ class TierMover:
         if error is not None:
             self._put_back(failed, error)
 
+    async def _move_together(
+        self, steering: Steering, taken: Sequence[ShelvedRecord], writes: Sequence[TierWrite]
+    ) -> None:
+        """Write these records in one transaction; those that are refused go back to the shelf."""
+        try:
+            written = await steering.move(taken, writes)
+        except MovesRefused as refusal:
+            refused = refusal.errors.keys()
+            first = next(iter(refusal.errors.values()))
+            self._put_back([taken[index] for index in refused], first)
+            left = [index for index in range(len(taken)) if index not in refused]
+            if left:
+                await self._move_together(
+                    steering, [taken[index] for index in left], [writes[index] for index in left]
+                )
+        except KafkaError as error:
+            self._put_back(taken, error)
+        else:
+            self._failing_since_ms = None
+            for write, outcome in zip(writes, written, strict=True):
+                self._tell(write, outcome)
+
+    def _obeys(self, now_ms: int) -> bool:
+        """Whether there are commands to carry out now."""
+        again_ms = self._obey_again_ms
+        if again_ms is not None and now_ms < again_ms:
+            return False
+        return self._steering is not None and self._steering.has_commands
+
+    async def _obey(self) -> None:
+        assert self._steering is not None, "only steered groups have commands"
+        self._obey_again_ms = None
+        try:
+            await self._steering.obey()
+        except KafkaError as error:
+            self._obey_again_ms = Moment.now(self._moving.clock).steady_ms + BACKOFF_MS
+            log.warning(
+                'event=commands_failed %s error="%s: %s" action="they are carried out later"',
+                self._place(),
+                type(error).__name__,
+                error,
+            )
+        else:
+            await self._commit()
+            self._read_on()
+
     def _begin(self, record: TierRecord, write: TierWrite) -> Awaitable[WrittenRecord] | KafkaError:
         try:
             sent = self._moving.outbox.send(
@@ -191,7 +269,7 @@ class TierMover:
         # A coroutine runs only while it is awaited, and all writes are to be pending at once.
         return asyncio.ensure_future(sent) if asyncio.iscoroutine(sent) else sent
 
-    def _put_back(self, taken: Sequence[WaitingRecord], error: KafkaError) -> None:
+    def _put_back(self, taken: Sequence[ShelvedRecord], error: KafkaError) -> None:
         now_ms = Moment.now(self._moving.clock).steady_ms
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
@@ -264,10 +342,16 @@ async def until(clock: WorkerClock, when: float | None, changed: asyncio.Event) 
     if when is None:
         await changed.wait()
         return
-    asleep = asyncio.ensure_future(clock.sleep_until(when))
-    waiting = asyncio.ensure_future(changed.wait())
+    await first_of(clock.sleep_until(when), changed.wait())
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of these returns; the others are cancelled, and errors are raised."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait((asleep, waiting), return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        asleep.cancel()
-        waiting.cancel()
+        for task in tasks:
+            task.cancel()
+    for task in ended:
+        task.result()

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharegroup.dead_letters.story_headers import DUE, PREFIX, MalformedStory, parsed_number
+from sharegroup.waiting.retry_topics import due_topic
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.checks import due_topic
 from sharegroup.worker.durations import DELAY_DAYS_MAX
 from sharegroup.worker.ports import Header, WorkerClock
 from sharegroup.worker.retrying.tier_log import TierRecord
@@ -68,7 +68,7 @@ class Moment(NamedTuple):
         return 0 if abs(step_ms) <= ROUNDING_MS else step_ms
 
 
-class WaitingRecord(NamedTuple):
+class ShelvedRecord(NamedTuple):
     """A waiting record with what its headers say, in the time of this process."""
 
     record: TierRecord
@@ -106,7 +106,7 @@ def first_write(
     return TierWrite(topic, (*headers, *_tiers_own(delay_ms, now_ms)))
 
 
-def waiting_of(record: TierRecord, now: Moment) -> WaitingRecord:
+def waiting_of(record: TierRecord, now: Moment) -> ShelvedRecord:
     """Parse the headers of a record from a retry topic that is read now."""
     number_headers: dict[str, bytes | None] = {}
     size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
@@ -134,10 +134,10 @@ def waiting_of(record: TierRecord, now: Moment) -> WaitingRecord:
         due_ms = None
     if due_ms is not None:
         due_ms = now.steady_ms + due_ms - written_ms - age_ms
-    return WaitingRecord(record, due_ms, numbers.get(DELAY) or 0, age_ms, size)
+    return ShelvedRecord(record, due_ms, numbers.get(DELAY) or 0, age_ms, size)
 
 
-def next_write(waiting: WaitingRecord, *, now: Moment, group: str, tiers: Tiers) -> TierWrite:
+def next_write(waiting: ShelvedRecord, *, now: Moment, group: str, tiers: Tiers) -> TierWrite:
     """Return the write of a record that is ready to leave its tier."""
     headers = [header for header in waiting.record.headers if header[0] not in TIERS_OWN]
     left_ms = 0
@@ -150,7 +150,7 @@ def next_write(waiting: WaitingRecord, *, now: Moment, group: str, tiers: Tiers)
     return TierWrite(topic, tuple(headers))
 
 
-def ready_ms(waiting: WaitingRecord, topic: str, *, now: Moment, group: str, tiers: Tiers) -> int:
+def ready_ms(waiting: ShelvedRecord, topic: str, *, now: Moment, group: str, tiers: Tiers) -> int:
     """Return the time, by the monotonic clock, at which the record leaves the tier."""
     due_ms = waiting.due_ms
     if due_ms is None:

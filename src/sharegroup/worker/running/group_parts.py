@@ -135,6 +135,10 @@ class GroupMembers:
         for source in self.sources:
             source.flush()
 
+    async def fetches_ended(self, within_seconds: float) -> None:
+        """Wait until no fetch is under way, at most this long."""
+        await asyncio.gather(*(source.fetches_ended(within_seconds) for source in self.sources))
+
     async def acknowledged(self, within_seconds: float) -> None:
         """Send pending acknowledgements, and wait for their responses at most this long."""
         await asyncio.gather(*(source.acknowledged(within_seconds) for source in self.sources))

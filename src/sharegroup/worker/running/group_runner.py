@@ -47,6 +47,8 @@ INTERRUPTED_SECONDS = 2.0
 """Maximum time that a stop waits for the handlers that it has interrupted."""
 WRITES_SECONDS = 2.0
 """Maximum time that a stop waits for writes after it has interrupted the handlers."""
+FETCH_SECONDS = 2.0
+"""Maximum time that a stop waits for a fetch that was under way; brokers park it for 0.5 s."""
 CLOSE_SECONDS = 10.0
 
 
@@ -130,6 +132,12 @@ class GroupRunner:
             unrouted=dict(self._routing.unrouted),
         )
 
+    def holder_of(self, record_id: str) -> str | None:
+        """Return the member of this process that holds the waiting record with this id, if any."""
+        parts = self._parts
+        is_held = any(record.story.id == record_id for record in parts.held)
+        return parts.members.id if is_held else None
+
     # Life.
 
     async def run(self) -> None:
@@ -190,7 +198,9 @@ class GroupRunner:
         # Before the interruption, because the runs that it ends have not finished.
         handled = sum(runner.runs.done for runner in self.runners)
         interrupted = await self._interrupt()
-        self.quiet()  # A fetch that was under way may have brought more.
+        # What it brings would be released by the close, and for a suspect that counts as a crash.
+        await parts.members.fetches_ended(FETCH_SECONDS)
+        self.quiet()
         await self._finish_writes()
         # Before the writes are cancelled, because no list has their records afterwards.
         at_close = [*parts.released_at_close, *parts.in_custody()]

@@ -2,6 +2,7 @@
 
 topic ----------> the route of this topic
 <group>.retry --> the route of the record's origin topic
+                  cancelled while it waited: a dead letter
                   without a handler in this process: postponed for another process, and after
                   `UNROUTED_MAX` times a dead letter
                   without an origin: the only route of the group; with several, a dead letter
@@ -92,6 +93,11 @@ class RecordRouting:
                 record = TakenRecord(runner.route, delivery, story, now)
                 if suspects is not None and (delivery.delivery_count > 1 or story.suspicions):
                     suspects.append(record)
+                if story.cancelled_by is not None:
+                    runner.settlement.carry_out(
+                        record, Bury(story, DeadLetterReason.CANCELLED)
+                    )  # 26
+                    continue
                 runner.queue.add(record)
                 if story.suspicions:
                     runner.run_suspect(record)
@@ -144,6 +150,9 @@ class RecordRouting:
         runners, events = self.runners, self._parts.events
         first = next((runner for runner in runners if runner.route.dead_letter), runners[0])
         record = TakenRecord(first.route, delivery, story, now)
+        if story.cancelled_by is not None:  # Whoever has a handler for it, it does not run.
+            first.settlement.carry_out(record, Bury(story, DeadLetterReason.CANCELLED))
+            return
         events.tell("record.unrouted", record)
         origin = self._origin_topic(story)
         retries = any(runner.route.retry is not None for runner in runners)

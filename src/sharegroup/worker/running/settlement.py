@@ -15,6 +15,7 @@ from typing import assert_never
 
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
+from sharegroup.dead_letters.story import Story, identified
 from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import (
     Accept,
@@ -160,32 +161,36 @@ class Settlement:
         due_ms, clock = step.story.due_ms, self._parts.clock
         assert due_ms is not None, "a held record has a due time"
         delay_seconds = max(0.0, (due_ms - clock.wall_ms()) / 1000)
-        record.story = step.story
+        record.story = identified(step.story)
         self._counts.held += 1
         # By the monotonic clock from here on: a step of the wall clock must not change the wait.
         self._parts.held.add(record, clock.now() + delay_seconds)
-        self._parts.events.tell("record.held", record, None, {"due_ms": due_ms})
+        self._parts.events.tell(
+            "record.held", record, None, {"due_ms": due_ms, "id": record.story.id}
+        )
 
     def _postpone(self, record: TakenRecord, step: Postpone) -> None:
         parts = self._parts
         decided = Moment.now(parts.clock)
-        attempt = partial(parts.postponer.postpone, record.delivery, step.story, decided)
+        # Before the first attempt to write it, so that all attempts have the same id.
+        story = identified(step.story)
+        attempt = partial(parts.postponer.postpone, record.delivery, story, decided)
 
         def gate() -> TopicGate:
             # One for each retry topic: a missing one must not hold the records of the others.
-            return parts.gate(parts.postponer.topic(step.story, decided))
+            return parts.gate(parts.postponer.topic(story, decided))
 
         write = PendingWrite(record, gate, attempt, parts.clock)
-        parts.writes.begin(write, self._settle_postponed(write, step))
+        parts.writes.begin(write, self._settle_postponed(write, story))
 
-    async def _settle_postponed(self, write: PendingWrite, step: Postpone) -> None:
+    async def _settle_postponed(self, write: PendingWrite, story: Story) -> None:
         if await write.acknowledged():
             record = write.record
             self._counts.postponed += 1
             self._settle(record, record.delivery.accept)
-            if step.story.suspicions:
+            if story.suspicions:
                 self._parts.members.flush()  # A crash before the acknowledgement doubles it.
-            details = {"due_ms": step.story.due_ms}
+            details = {"due_ms": story.due_ms, "id": story.id}
             self._parts.events.tell("record.postponed", record, None, details)
 
     def _bury(self, record: TakenRecord, step: Bury) -> None:

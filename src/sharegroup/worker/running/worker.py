@@ -133,7 +133,7 @@ class Worker:
                 )
             )
             if any(route.retry is not None for route in routes):  # Others have no retry topics.
-                self._schedulers.append(self._scheduler(group, routes[0]))
+                self._schedulers.append(self._scheduler(self._groups[-1], routes[0]))
         self._runner = asyncio.create_task(self._run(), name=f"worker-{self._app.name}")
         self._phase = Phase.RUNNING
         self._tell("worker.started")
@@ -225,15 +225,19 @@ class Worker:
         self._tell("worker.stopped", {"report": report})
         return report
 
-    def _scheduler(self, group: str, route: Route) -> Scheduler:
+    def _scheduler(self, runner: GroupRunner, route: Route) -> Scheduler:
+        parts, group = self._parts, runner.group
+        tier_log = parts.open_tier_log(group)
         return Scheduler(
             Moving(
                 group,
-                self._parts.clock,
-                self._parts.outbox,
-                self._parts.open_tier_log(group),
+                parts.clock,
+                parts.outbox,
+                tier_log,
                 Tiers.of(route.retry_tiers),
                 self._app.events,
+                parts.open_tier_moves(group, tier_log) if route.steering else None,
+                runner.holder_of,
             )
         )
 

@@ -16,7 +16,7 @@ from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition
-from sharegroup.worker.declarations.checks import is_tier_topic, scheduler_group
+from sharegroup.waiting.retry_topics import is_tier_topic, scheduler_group
 from sharegroup.worker.ports import WorkerClock
 
 log = logging.getLogger(__name__)

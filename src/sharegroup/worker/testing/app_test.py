@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sharegroup.core.delivery.delivery import SharePartitionLimits
@@ -154,6 +155,7 @@ class AppTest:
         key: str | bytes | None = None,
         headers: Headers = (),
         delay: Duration = 0,
+        at: datetime | None = None,
     ) -> SentRecord:
         """Send a payload to a handler or to a topic.
 
@@ -161,13 +163,13 @@ class AppTest:
         does.  Bytes and None are sent unchanged, even if the handler cannot decode them.
         """
         if isinstance(to, str) or isinstance(payload, bytes) or payload is None:
-            if delay:
+            if delay or at is not None:
                 raise ValueError(
-                    "delay requires a handler and a payload that it accepts, not bytes"
+                    "delay and at require a handler and a payload that it accepts, not bytes"
                 )
             written: WrittenRecord = self._append(self._topic(to), payload, key, headers)
         else:
-            written = await to.send(payload, key=key, headers=headers, delay=delay)
+            written = await to.send(payload, key=key, headers=headers, delay=delay, at=at)
         record = self._world.log.partitions(written.topic)[written.partition][written.offset]
         sent = SentRecord(lineage_of(record), own_headers(record.headers), self._history)
         self.records.append(sent)

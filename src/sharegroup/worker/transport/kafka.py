@@ -32,7 +32,7 @@ from sharegroup.client.settings.kafka_properties import shared_options
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
-from sharegroup.worker.declarations.checks import scheduler_group
+from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import RealTimeClock, SendOptions, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
@@ -40,7 +40,9 @@ from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
+    from sharegroup.worker.retrying.tier_log import TierLog
     from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+    from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 
 log = logging.getLogger(__name__)
 
@@ -179,6 +181,10 @@ class KafkaSource:
         self._consumer.wakeup()
         return self._control.take_waiting()
 
+    async def fetches_ended(self, within_seconds: float) -> None:
+        """Wait until no fetch is under way, at most this long."""
+        await self._control.fetches_ended(within_seconds)
+
     def resume(self) -> None:
         """Take records again."""
         self._control.resume()
@@ -287,6 +293,14 @@ def kafka_parts(app: Application) -> WorkerParts:
 
         return KafkaTierLog(config, scheduler_group(group))
 
+    def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
+        # Imported here, because only a steered group moves records in transactions.
+        from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+        from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
+
+        assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
+        return KafkaTierMoves(config, group, tier_log)
+
     told: set[str] = set()
 
     async def group_limits(group: str) -> ShareGroupLimits:
@@ -301,6 +315,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         outbox=KafkaOutbox(producer),
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,
+        open_tier_moves=open_tier_moves,
         admin=admin,
         group_limits=group_limits,
         reachability=reachability,

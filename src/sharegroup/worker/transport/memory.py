@@ -18,8 +18,9 @@ from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import SendOptions, WrittenRecord
+from sharegroup.worker.retrying.tier_log import TierLog
 from sharegroup.worker.transport.memory_clock import MemoryClock
-from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog
+from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog, MemoryTierMoves
 from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place
 
 
@@ -39,6 +40,7 @@ class MemoryProcess:
             outbox=self.outbox,
             clock=self._world.clock,
             open_tier_log=self._open_tier_log,
+            open_tier_moves=self._open_tier_moves,
             admin=None,
             group_limits=self._group_limits,
             reachability=lambda: Reachability(is_connected=True, lost={}),
@@ -74,6 +76,10 @@ class MemoryProcess:
         tier_log = MemoryTierLog(group, self._world.log)
         self._tier_logs.append(tier_log)
         return tier_log
+
+    def _open_tier_moves(self, group: str, tier_log: TierLog) -> MemoryTierMoves:
+        assert isinstance(tier_log, MemoryTierLog), "as `_open_tier_log` opens it"
+        return MemoryTierMoves(group, self._world.log, tier_log)
 
     async def _group_limits(self, group: str) -> ShareGroupLimits:
         limits = self._world.group(group).limits

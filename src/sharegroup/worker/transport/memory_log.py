@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sharegroup.errors import KafkaError
+from sharegroup.waiting.control_records import ControlRecord, parsed
+from sharegroup.waiting.retry_topics import CONTROL_PARTITION, control_topic
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.tier_log import Committed, TierOwner, TierPartition, TierRecord
+from sharegroup.worker.retrying.tier_moves import MovedRecord, MovesRefused
 from sharegroup.worker.transport.memory_clock import MemoryClock
 
 
@@ -114,6 +117,10 @@ class MemoryLog:
             callback(topic)
         return record
 
+    def failing(self, topic: str) -> KafkaError | None:
+        """The error of writes to the topic; None if they succeed."""
+        return self._failing.get(topic)
+
     def fail(self, topic: str, error: KafkaError) -> None:
         """Make every write to the topic raise ``error`` until `mend`."""
         self._failing[topic] = error
@@ -207,6 +214,11 @@ class MemoryTierLog:
             self._log.forget(self._appended)
         self._positions = {}
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the process is dead."""
+        return self._is_cut
+
     def cut(self) -> None:
         """Simulate the death of the process: ignore its later commits and reads."""
         self._is_cut = True
@@ -231,3 +243,68 @@ class MemoryTierLog:
     def _appended(self, topic: str) -> None:
         if any(partition.topic == topic for partition in self._positions):
             self._arrived.set()
+
+
+class MemoryTierMoves:
+    """Moves the records of one group in memory, all or nothing; a `TierMoves`."""
+
+    __slots__ = ("_control", "_log", "_read", "_tier_log", "_written")
+
+    def __init__(self, group: str, log: MemoryLog, tier_log: MemoryTierLog) -> None:
+        self._control = control_topic(group)
+        self._log = log
+        self._tier_log = tier_log
+        self._read = 0
+        self._written = asyncio.Event()
+
+    async def move(
+        self, partition: TierPartition, records: Sequence[MovedRecord], committed: Committed
+    ) -> Sequence[MemoryRecord]:
+        """Write the records and commit the offset, all or nothing."""
+        if self._tier_log.is_cut:
+            await asyncio.Event().wait()  # Never returns, because the process is dead.
+        errors = {
+            index: error
+            for index, record in enumerate(records)
+            if (error := self._log.failing(record.topic)) is not None
+        }
+        if errors:
+            raise MovesRefused(errors)
+        await self._tier_log.commit(partition, committed)
+        return [
+            self._log.append(topic, value, key=key, headers=headers, partition=number)
+            for topic, key, value, headers, number in records
+        ]
+
+    async def record_at(self, partition: TierPartition, offset: int) -> TierRecord | None:
+        """Read one record; None if there is none with this offset."""
+        records = self._log.partitions(partition.topic)[partition.partition]
+        if offset >= len(records):
+            return None
+        record = records[offset]
+        return TierRecord(offset, record.timestamp_ms, record.key, record.value, record.headers)
+
+    async def read_control(self) -> Sequence[ControlRecord]:
+        """Return the control records up to the end, from the last call on."""
+        records = self._log.partitions(self._control)[CONTROL_PARTITION][self._read :]
+        self._read += len(records)
+        return [parsed(record.key, record.value) for record in records]
+
+    async def wait_control(self, wait_seconds: float) -> None:
+        """Return when there may be new control records, or after this time."""
+        clock = self._log.clock
+        self._written.clear()
+        alarm = clock.call_at(clock.now() + wait_seconds, self._written.set, is_idle=True)
+        self._log.on_append(self._appended)
+        try:
+            await self._written.wait()
+        finally:
+            alarm.cancel()
+            self._log.forget(self._appended)
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def _appended(self, topic: str) -> None:
+        if topic == self._control:
+            self._written.set()

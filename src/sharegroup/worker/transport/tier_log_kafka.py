@@ -25,6 +25,7 @@ from sharegroup.client import (
     RebalanceListener,
     TopicPartition,
 )
+from sharegroup.client.records import ConsumerGroupMetadata
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import KafkaError, NetworkException, UnreadableBatch
 from sharegroup.worker.retrying.tier_log import (
@@ -64,7 +65,10 @@ OpenConsumer = Callable[..., Consumer]
 class KafkaTierLog:
     """Reads the retry topics of one group with a plain consumer; a `TierLog`."""
 
-    __slots__ = ("_config", "_consumer", "_group_id", "_open_consumer", "_session_ms", "_silent_at")
+    __slots__ = (
+        "_config", "_consumer", "_group_id", "_open_consumer", "_owners", "_session_ms",
+        "_silent_at",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class KafkaTierLog:
         self._open_consumer = open_consumer
         self._consumer: Consumer | None = None
         self._silent_at: float | None = None
+        self._owners: dict[TierPartition, ConsumerGroupMetadata] = {}
 
     async def start(self, topics: Sequence[str], owner: TierOwner) -> None:
         """Join the group with a new consumer; a previous consumer is closed."""
@@ -90,6 +95,8 @@ class KafkaTierLog:
             enable_auto_commit=False,
             # Before the first commit, too, records wait in a tier, and none may be passed over.
             auto_offset_reset="earliest",
+            # Steered groups move records in transactions.
+            isolation_level="read_committed",
             # Round robin spreads the partitions of each tier over the members.
             partition_assignment_strategy="roundrobin",
             session_timeout_ms=self._session_ms,
@@ -103,7 +110,8 @@ class KafkaTierLog:
             allow_auto_create_topics=False,
         )
         self._silent_at = None
-        consumer.subscribe(topics, listener=_Listener(consumer, owner))
+        self._owners.clear()
+        consumer.subscribe(topics, listener=_Listener(consumer, owner, self._owners))
         await consumer.start()
 
     async def read(self, wait_seconds: float) -> Mapping[TierPartition, Sequence[TierRecord]]:
@@ -154,6 +162,15 @@ class KafkaTierLog:
         except (CommitFailedError, IllegalStateError) as error:
             raise OwnershipLost(str(error)) from error
 
+    def member_of(self, partition: TierPartition) -> ConsumerGroupMetadata:
+        """Return this member as the owner of a partition; raises OwnershipLost if it is none."""
+        # As of the assignment.  A member that was lost meanwhile has another generation, or none,
+        # and a coordinator checks no offset that comes without one.
+        member = self._owners.get(partition)
+        if member is None:
+            raise OwnershipLost(f"{partition!r} is not assigned to this member")
+        return member
+
     async def close(self) -> None:
         """Leave the group and close the consumer."""
         consumer, self._consumer = self._consumer, None
@@ -199,11 +216,21 @@ class KafkaTierLog:
 class _Listener(RebalanceListener):
     """Tells the owner of the tiers what the group gives and takes."""
 
-    def __init__(self, consumer: Consumer, owner: TierOwner) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        owner: TierOwner,
+        owners: dict[TierPartition, ConsumerGroupMetadata],
+    ) -> None:
         self._consumer = consumer
         self._owner = owner
+        self._owners = owners
+        """This member as the owner of each partition."""
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        member = self._consumer.group_metadata()
+        if member.generation_id >= 0:  # Otherwise the membership was lost just now.
+            self._owners.update((TierPartition(*where), member) for where in partitions)
         offsets = await self._consumer.committed(partitions)
         await self._owner.assigned(
             {
@@ -216,11 +243,19 @@ class _Listener(RebalanceListener):
         )
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        await self._owner.revoked([TierPartition(*where) for where in partitions])
+        await self._give_up(partitions)
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         # A mover that still commits gets OwnershipLost, which ends it.
-        await self._owner.revoked([TierPartition(*where) for where in partitions])
+        await self._give_up(partitions)
+
+    async def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
+        revoked = [TierPartition(*where) for where in partitions]
+        try:
+            await self._owner.revoked(revoked)
+        finally:
+            for partition in revoked:
+                self._owners.pop(partition, None)
 
 
 def connection_options(config: ClientConfig) -> dict[str, Any]:

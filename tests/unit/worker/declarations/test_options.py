@@ -165,6 +165,8 @@ def test_option_like_no_other_lists_all() -> None:
         ({"order_by": "customer"}, "order_by='customer'; expected 'key', or a function"),
         ({"unreadable": "skip"}, "unreadable='skip'; expected dead_letter or reject or release"),
         ({"start_from": "newest"}, "start_from='newest'; expected earliest or latest"),
+        ({"steering": 1}, r"steering=1; expected True if waiting records"),
+        ({"steering": True, "retry": None}, "steering: with retry=None no record waits"),
         ({"retry_tiers": ()}, r"retry_tiers=\(\); expected growing delays"),
         ({"retry_tiers": ("5s", "1s")}, r"retry_tiers=\(5\.0, 1\.0\); expected growing delays"),
         ({"retry_tiers": ("5s", 5)}, r"retry_tiers=\(5\.0, 5\.0\); expected growing delays"),

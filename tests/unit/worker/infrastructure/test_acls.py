@@ -46,6 +46,12 @@ def test_records_retries_and_dead_letters() -> None:
     assert acls_of(dead_letter="orders.dead") == [*BARE, *RETRIES, *LETTERS]
 
 
+def test_steered_group_needs_its_transactional_ids() -> None:
+    ids = [("WRITE", "TRANSACTIONAL_ID", "billing.retry-scheduler.", "PREFIXED")]
+    expected = [*BARE, *RETRIES, *ids, *LETTERS]
+    assert acls_of(steering=True, dead_letter="orders.dead") == expected
+
+
 def test_no_retries_and_letters_of_the_broker() -> None:
     assert acls_of(retry=None, dead_letter=BrokerDeadLetter("orders.dead")) == BARE
 

@@ -40,14 +40,18 @@ def test_new_record_has_the_position_of_its_delivery() -> None:
     assert (first.attempt, first.delivery_attempt, first.redelivered) == (1, 1, False)
     assert (first.history, first.redrives, first.redrive_id) == ((), 0, None)
     assert first.redrive_headers == ()
+    assert first.id is None
 
 
 def test_retried_record_has_its_original_position() -> None:
-    story = Story(origin=ORIGIN, failures=1, attempts=(ATTEMPT,), redrives=1, redrive_id="r-1")
+    story = Story(
+        origin=ORIGIN, failures=1, attempts=(ATTEMPT,), redrives=1, redrive_id="r-1", id="f00"
+    )
     retried = record(story, topic="billing.retry", partition=0, offset=99)
     assert (retried.topic, retried.partition, retried.offset, retried.timestamp_ms) == ORIGIN
     assert (retried.attempt, retried.delivery_attempt, retried.redelivered) == (2, 1, True)
     assert (retried.history, retried.redrives, retried.redrive_id) == ((ATTEMPT,), 1, "r-1")
+    assert retried.id == "f00"
     assert retried.redrive_headers == (("__sharegroup.redrives", b"1"),)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharegroup.errors import CoordinatorNotAvailable, KafkaError, NetworkException
+from sharegroup.waiting.control_records import ControlRecord, parsed
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.postponer import Postponer
@@ -23,6 +24,7 @@ from sharegroup.worker.retrying.tier_log import (
     TierRecord,
 )
 from sharegroup.worker.retrying.tier_mover import LIMITS_DEFAULT, Moving, SchedulerLimits
+from sharegroup.worker.retrying.tier_moves import MovedRecord, MovesRefused
 
 START_MS = 1_767_225_600_000
 WRITE_SECONDS = 0.003
@@ -63,7 +65,8 @@ class Lying(NamedTuple):
 class Cluster:
     """A simulated cluster on virtual time: topics, a consumer group and faults."""
 
-    def __init__(self, *, partitions: int = 1, ahead_ms: int = 0) -> None:
+    def __init__(self, *, partitions: int = 1, ahead_ms: int = 0, is_steered: bool = False) -> None:
+        self.is_steered = is_steered
         self.clock = LoopClock(ahead_ms)
         self.partitions = partitions
         self.topics: dict[str, list[list[Lying]]] = {}
@@ -79,6 +82,7 @@ class Cluster:
         self.appended = asyncio.Event()
         self._growth = asyncio.Event()
         self.first_offset = 0
+        self._sharing = asyncio.Lock()
 
     def lying(self, topic: str) -> list[Lying]:
         """All records of a topic."""
@@ -89,10 +93,15 @@ class Cluster:
         return [record.value for record in self.lying(topic)]
 
     def append(
-        self, topic: str, value: bytes | None, key: bytes | None, headers: Iterable[Header]
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Iterable[Header],
+        partition: int | None = None,
     ) -> Lying:
         logs = self.topics.setdefault(topic, [[] for _ in range(self.partitions)])
-        number = sum(key or value or b"") % len(logs)
+        number = sum(key or value or b"") % len(logs) if partition is None else partition
         offset = self.first_offset + len(logs[number])
         lying = Lying(topic, number, offset, self.clock.wall_ms(), key, value, tuple(headers))
         logs[number].append(lying)
@@ -116,6 +125,10 @@ class Cluster:
 
     async def share_out(self) -> None:
         """What a group does when its members change: everybody gives up everything first."""
+        async with self._sharing:
+            await self._share_out()
+
+    async def _share_out(self) -> None:
         for member in self.members:
             await member.give_up()
         topics = sorted({topic for member in self.members for topic in member.topics})
@@ -208,6 +221,9 @@ class Member:
         self._announced: tuple[TierPartition, ...] = ()
         self.topics: tuple[str, ...] = ()
         self.is_cut = False
+        self.is_running = asyncio.Event()
+        """Cleared while the process is frozen, as by SIGSTOP."""
+        self.is_running.set()
         self.read_errors: list[KafkaError] = []
         self.starts = 0
 
@@ -223,6 +239,7 @@ class Member:
         if self.read_errors:
             raise self.read_errors.pop(0)
         await self._cluster.is_up.wait()
+        await self.is_running.wait()
         if not (found := self._read()):
             self._cluster.appended.clear()
             try:
@@ -290,6 +307,10 @@ class Member:
             if partition.topic == topic and position > end:
                 self._positions[partition] = 0
 
+    def owns(self, partition: TierPartition) -> bool:
+        """Whether the group would take an offset of this member."""
+        return partition in self._positions and not self.is_cut
+
     def lose(self) -> None:
         """The group went on without this one, and it does not know."""
         self._positions.clear()
@@ -313,6 +334,70 @@ class Member:
         return found
 
 
+class Moves:
+    """A process's `TierMoves`: all of a move happens at one moment, or nothing of it."""
+
+    def __init__(self, cluster: Cluster, member: Member) -> None:
+        self._cluster = cluster
+        self._member = member
+        self._control_read = 0
+        self.is_closed = False
+
+    async def move(
+        self, partition: TierPartition, records: Sequence[MovedRecord], committed: Committed
+    ) -> Sequence[Lying]:
+        await asyncio.sleep(WRITE_SECONDS / 2)
+        await self._cluster.is_up.wait()
+        if self._member.is_cut:
+            await asyncio.Event().wait()
+        await self._member.is_running.wait()
+        refused = {
+            index: error
+            for index, record in enumerate(records)
+            if (error := self._cluster.refuses(record.topic, record.value)) is not None
+        }
+        if refused:
+            raise MovesRefused(refused)
+        if not self._member.owns(partition):
+            raise OwnershipLost(f"{partition} is somebody else's")
+        written = [
+            self._cluster.append(
+                record.topic, record.value, record.key, record.headers, record.partition
+            )
+            for record in records
+        ]
+        self._cluster.committed[partition] = committed
+        self._cluster.commits.append((partition, committed))
+        await asyncio.sleep(WRITE_SECONDS / 2)
+        if self._member.is_cut:
+            await asyncio.Event().wait()
+        return written
+
+    async def record_at(self, partition: TierPartition, offset: int) -> TierRecord | None:
+        await asyncio.sleep(COMMIT_SECONDS)
+        logs = self._cluster.topics.get(partition.topic)
+        log = logs[partition.partition] if logs else []
+        if not 0 <= offset < len(log):
+            return None
+        record = log[offset]
+        return TierRecord(
+            record.offset, record.timestamp_ms, record.key, record.value, record.headers
+        )
+
+    async def read_control(self) -> Sequence[ControlRecord]:
+        await asyncio.sleep(COMMIT_SECONDS)
+        await self._cluster.is_up.wait()
+        lying = self._cluster.lying("g.retry.control")[self._control_read :]
+        self._control_read += len(lying)
+        return [parsed(record.key, record.value) for record in lying]
+
+    async def wait_control(self, wait_seconds: float) -> None:
+        await asyncio.sleep(wait_seconds)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
 class Process:
     """A worker process, as far as it schedules: `kill` ends it as kill -9 does."""
 
@@ -324,6 +409,7 @@ class Process:
         tiers: Tiers = TIERS,
         limits: SchedulerLimits = LIMITS_DEFAULT,
         outbox: type[Outbox] = Outbox,
+        holder: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self.cluster = cluster
         self.clock = LoopClock(ahead_ms)
@@ -331,7 +417,16 @@ class Process:
         self.member = Member(cluster)
         self.postponer = Postponer(self.outbox, self.clock, "g", tiers)
         self.scheduler = Scheduler(
-            Moving("g", self.clock, self.outbox, self.member, tiers=tiers, limits=limits)
+            Moving(
+                "g",
+                self.clock,
+                self.outbox,
+                self.member,
+                tiers=tiers,
+                limits=limits,
+                moves=Moves(cluster, self.member) if cluster.is_steered else None,
+                holder=holder,
+            )
         )
         self.task = asyncio.ensure_future(self.scheduler.run())
 

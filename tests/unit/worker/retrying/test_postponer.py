@@ -102,6 +102,21 @@ def test_retention_of_retry_topics_is_the_delay_and_two_weeks() -> None:
     assert {topic.partitions for topic in topics.values()} == {2}
 
 
+def test_steered_group_has_a_control_topic_that_outlives_its_records() -> None:
+    route = Route(
+        group="g", topics=("orders",), shape=SHAPE, retry_tiers=(5.0, 3_600.0), steering=True
+    )
+    (control,) = [topic for topic in retry_topics(route) if topic.name == "g.retry.control"]
+    assert control.partitions == 1
+    assert dict(control.configs) == {
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0.1",
+        "min.compaction.lag.ms": "3600000",
+        "retention.ms": str((1 + 2 * 14 * 24) * 3_600_000),
+        "segment.bytes": "16777216",
+    }
+
+
 def test_route_without_retries_needs_only_its_retry_topic() -> None:
     route = Route(group="g", topics=("orders",), shape=SHAPE, retry=None)
     assert [topic.name for topic in retry_topics(route)] == ["g.retry"]

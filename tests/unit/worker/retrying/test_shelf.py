@@ -7,10 +7,10 @@ from hypothesis import given, strategies as st
 
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierRecord
-from sharegroup.worker.retrying.waiting import RECORD_BYTES, Moment, WaitingRecord, waiting_of
+from sharegroup.worker.retrying.waiting import RECORD_BYTES, Moment, ShelvedRecord, waiting_of
 
 
-def record(offset: int, value: bytes = b"") -> WaitingRecord:
+def record(offset: int, value: bytes = b"") -> ShelvedRecord:
     return waiting_of(TierRecord(offset, 0, None, value, ()), Moment(0, 0))
 
 

@@ -168,4 +168,33 @@ def test_record_with_any_headers_becomes_exactly_one_dead_letter(
         present = {name for name, _ in headers}
         headers += tuple(header for header in of("us.orders") if header[0] not in present)
     reason, _ = asyncio.run(ends(headers, *topics, topic=topic))
-    assert reason in ("attempts-exhausted", "unrouted")
+    assert reason in ("attempts-exhausted", "unrouted", "cancelled")
+
+
+@pytest.mark.parametrize("origin", ["orders", "us.orders"], ids=["handled here", "not here"])
+def test_record_that_was_cancelled_becomes_a_letter_and_does_not_run(origin: str) -> None:
+    async def test() -> None:
+        failing = Failing("orders", "refunds")
+        async with failing.app.test() as t:
+            put(t, *of(origin, failures=1, id="f00", cancelled_by="anna"))
+            await t.settle()
+            (letter,) = t.dead_letters
+            assert (letter.death.reason, letter.story.cancelled_by, letter.story.id) == (
+                "cancelled", "anna", "f00",
+            )  # fmt: skip
+            assert letter.story.failures == 1, "as it was when it was cancelled"
+        assert failing.attempts == []
+
+    asyncio.run(test())
+
+
+def test_record_of_another_topic_is_not_cancelled_by_its_headers() -> None:
+    async def test() -> None:
+        failing = Failing("orders")
+        async with failing.app.test() as t:
+            put(t, *of("orders", cancelled_by="anna"), topic="orders")
+            await t.settle()
+            assert t.dead_letters == []
+        assert failing.attempts != []
+
+    asyncio.run(test())

@@ -141,6 +141,8 @@ class Busy:
 
     async def acknowledged(self, within_seconds: float) -> None: ...
 
+    async def fetches_ended(self, within_seconds: float) -> None: ...
+
 
 def test_record_that_does_not_begin_alone_does_not_hold_up_the_process() -> None:
     """Nobody takes it from the queue, as with a rate limit of one an hour."""

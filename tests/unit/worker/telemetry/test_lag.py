@@ -24,7 +24,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from sharegroup.worker.declarations.checks import scheduler_group, tier_topic
+from sharegroup.waiting.retry_topics import scheduler_group, tier_topic
 from sharegroup.worker.telemetry.lag import GroupBacklog
 
 GROUP = "billing"

@@ -11,6 +11,8 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -520,3 +522,21 @@ def test_start_that_fails_leaves_the_application_as_it_was(
             assert order.outcome == "accepted"
 
     asyncio.run(test())
+
+
+@run
+async def test_record_for_a_time_of_a_zone_runs_then() -> None:
+    """The virtual time begins at 2026-01-01 00:00 UTC, which is 1:00 in Berlin."""
+    app = App("shop")
+
+    @app.share_group("billing", topics="orders")
+    async def bill(order: Order) -> None: ...
+
+    async with app.test() as t:
+        at = datetime(2026, 1, 1, 9, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+        order = await t.send(bill, Order(7), at=at)
+        await t.advance("8h29m")
+        assert order.outcome == "retrying"
+        await t.advance("2m")
+        assert order.outcome == "accepted"
+        assert order.times == (pytest.approx(8.5 * 3600, abs=1),)

@@ -19,6 +19,7 @@ from sharegroup.client import (
     TopicPartition,
 )
 from sharegroup.client.consume.consumer_record import BatchOrigin
+from sharegroup.client.records import ConsumerGroupMetadata
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import GroupAuthorizationFailed, NetworkException, UnreadableBatch
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition, TierRecord
@@ -46,6 +47,7 @@ class Consumer:
         self.paused: list[TopicPartition] = []
         self.refusal: Exception | None = None
         self.is_closed = False
+        self.generation = 7
         self.listener: Any = None
         self.stored: dict[TopicPartition, OffsetAndMetadata | None] = {
             ONE: OffsetAndMetadata(4, "done")
@@ -57,6 +59,9 @@ class Consumer:
 
     async def start(self) -> None:
         pass
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        return ConsumerGroupMetadata("g.scheduler", self.generation, "m")
 
     async def close(self, timeout: float) -> None:
         self.is_closed = True
@@ -159,6 +164,34 @@ def test_owner_is_told_before_the_partitions_are_gone(how: str) -> None:
         assert owner.told[1:] == [("revoked", [FIRST])]
         with pytest.raises(OwnershipLost, match="not assigned"):
             await tier_log.commit(FIRST, Committed(5, "done"))
+
+    play(scene)
+
+
+def test_owner_of_a_partition_is_the_member_of_its_assignment() -> None:
+    """An offset of a later generation, or of none, would not be refused."""
+
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers.append(consumer.assigned(ONE))
+        await tier_log.read(1)
+        for generation in (8, -1):
+            consumer.generation = generation
+            assert tier_log.member_of(FIRST).generation_id == 7
+        consumer.answers.append(consumer.taken("lost", ONE))
+        await tier_log.read(1)
+        with pytest.raises(OwnershipLost, match="not assigned"):
+            tier_log.member_of(FIRST)
+
+    play(scene)
+
+
+def test_member_that_was_lost_before_it_heard_of_its_assignment_owns_nothing() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.generation = -1
+        consumer.answers.append(consumer.assigned(ONE))
+        await tier_log.read(1)
+        with pytest.raises(OwnershipLost, match="not assigned"):
+            tier_log.member_of(FIRST)
 
     play(scene)
 

@@ -67,8 +67,10 @@ class FlowControl:
         self._member.window.completes_batch = True
 
     def flush(self) -> None:
-        """Send outstanding acknowledgements without waiting, like ``commit(wait=False)``."""
-        self._member.pending_results()
+        """Send outstanding acknowledgements without waiting, and without asking for results."""
+        # Not `pending_results`: each call of it makes a request of its own, and a worker flushes
+        # often while a fetch is parked.
+        self._member.flush()
 
     async def acknowledged(self, within_seconds: float) -> None:
         """Send outstanding acknowledgements, and wait for their results at most this long."""
@@ -85,9 +87,16 @@ class FlowControl:
         """
         member = self._member
         member.group.membership.quiet = True
+        member.stop_fetching()
         member.release_below = release_below
         member.group.heartbeats.wake()
         member.release_waiting()
+
+    async def fetches_ended(self, within_seconds: float) -> None:
+        """Wait until no fetch is under way, at most this long; `take_waiting` has its records."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                await self._member.fetches_ended()
 
     def take_waiting(self) -> list[Record]:
         """Hand out the records that were fetched ahead.

@@ -268,6 +268,16 @@ class ShareMember:
             if node.has_settled:
                 node.flush()
 
+    def stop_fetching(self) -> None:
+        """Forget the fetches that are requested and not under way."""
+        for node in self._nodes.values():
+            node.stop_fetching()
+
+    async def fetches_ended(self) -> None:
+        """Wait until no fetch is under way; their records are in the inbox by then."""
+        for node in tuple(self._nodes.values()):
+            await node.fetch_ended()
+
     def release_waiting(self) -> None:
         """Release the records in the inbox with a delivery count below `release_below`."""
         self.inbox.release_waiting(delivered_below=self.release_below)

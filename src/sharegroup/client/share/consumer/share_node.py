@@ -47,6 +47,12 @@ from sharegroup.ids import TopicIdPartition
 
 IN_VAIN_MAX = 3
 """Number of immediate empty answers in a row without a pause; usually a broker parks a fetch."""
+BEFORE_CLOSE_MAX = 100
+"""Number of requests that `close` sends before the closing one, for units of one partition.
+
+Each time that an application asks for results, as `commit` does, makes one unit; a broker that
+refuses all of them for now must not hold up the close.
+"""
 
 
 @dataclass(slots=True)
@@ -98,9 +104,11 @@ class ShareNode:
         self._lock_ms = 0
         self._asked: FetchLimits | None = None
         self._fetching: FetchLimits | None = None
+        self._fetch_ended = asyncio.Event()
         self._flushing = False
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
+        self._before_close = 0  # The number of requests since `close` before the closing one.
         self._wake = asyncio.Event()
         self._backoff = cluster.backoff()
         self._paused_until = 0.0
@@ -171,6 +179,16 @@ class ShareNode:
         self._gather()
         self._asked = limits
         self._wake.set()
+
+    def stop_fetching(self) -> None:
+        """Forget a requested fetch that is not under way."""
+        self._asked = None
+
+    async def fetch_ended(self) -> None:
+        """Wait until no fetch is under way; the records of the last one are taken in by then."""
+        while self._fetching is not None:
+            self._fetch_ended.clear()
+            await self._fetch_ended.wait()
 
     def flush(self) -> None:
         """Send the acknowledgements that are settled by now."""
@@ -265,6 +283,7 @@ class ShareNode:
             answer = await self._session.fetch(partitions, acknowledgements, limits)
         finally:
             self._fetching = None
+            self._fetch_ended.set()
         # The loss of earlier locks first, because the locks of this answer belong to the session
         # that it opened.
         self._read(answer, outcome)
@@ -275,17 +294,22 @@ class ShareNode:
 
     async def _acknowledge(self, *, close: bool) -> RequestOutcome:
         outcome = RequestOutcome()
-        answer = await self._session.acknowledge(self._take(outcome), close=close)
+        acknowledgements = self._take(outcome)
+        # A request carries one unit of each partition, and without the session none can be sent.
+        close = close and (not self._again or self._before_close >= BEFORE_CLOSE_MAX)
+        answer = await self._session.acknowledge(acknowledgements, close=close)
         self._read(answer, outcome)
         return outcome
 
     async def _close(self) -> RequestOutcome:
         assert self._closing is not None
         self._asked, self.wanted = None, ()
-        try:
-            outcome = await self._acknowledge(close=True)
-        finally:
-            self._closed()
+        outcome = await self._acknowledge(close=True)
+        if self.is_open:
+            self._before_close += 1
+            return outcome
+        self._before_close = 0
+        self._closed()
         for unit in (*self._again, *self._renewals):  # Without a session they cannot be sent.
             _report(unit, outcome.answer.lost or unit.error, outcome)
         self._again.clear()

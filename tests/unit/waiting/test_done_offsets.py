@@ -10,7 +10,7 @@ import zlib
 import pytest
 from hypothesis import given, strategies as st
 
-from sharegroup.worker.retrying import shelf as done_offsets
+from sharegroup.waiting import done_offsets
 
 KAFKAS_LIMIT = 4_096
 """offset.metadata.max.bytes of a broker that nobody configured."""

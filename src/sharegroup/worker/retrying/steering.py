@@ -1,0 +1,240 @@
+"""Moves the records of one partition in transactions, and carries out the commands for them.
+
+    commands, due records --> one transaction: writes, answers, the offset --> shelf
+                                        `- failed: back on the shelf, with a backoff
+
+    run       the record goes to the group's own topic at once
+    cancel    it goes there, too, and says so: the worker that gets it makes it a dead letter
+    gone      it is not there any more; whoever asked looks where it is
+
+The offset with its metadata is in the transaction, so exactly one owner moves a record.  Offsets
+that the metadata cannot name get a mark in the control topic.  A mark is forgotten when the offset
+has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from sharegroup.dead_letters.story_headers import CANCELLED_BY, DUE, story_of
+from sharegroup.dead_letters.topics import own_topic
+from sharegroup.waiting.control_records import (
+    ANSWER,
+    COMMAND,
+    Answer,
+    Command,
+    Intent,
+    Place,
+    Reply,
+    encoded,
+    key_of,
+)
+from sharegroup.waiting.done_offsets import OFFSETS_MAX
+from sharegroup.waiting.retry_topics import CONTROL_PARTITION, control_topic
+from sharegroup.worker.ports import Header, WorkerClock, WrittenRecord
+from sharegroup.worker.retrying.control_state import ControlState
+from sharegroup.worker.retrying.shelf import Shelf
+from sharegroup.worker.retrying.tier_log import Committed, TierPartition
+from sharegroup.worker.retrying.tier_moves import MovedRecord, TierMoves
+from sharegroup.worker.retrying.waiting import (
+    TIERS_OWN,
+    Moment,
+    ShelvedRecord,
+    TierWrite,
+    waiting_of,
+)
+
+COMMANDS_TOGETHER = 100
+"""The maximum number of commands that one transaction carries out."""
+FORGOTTEN_TOGETHER = 200
+"""The maximum number of marks that one transaction forgets."""
+NO_ID = "-"
+"""In the mark of a record that another program wrote, without an id."""
+
+
+class Taken(NamedTuple):
+    """A record for a command, with the time at which it is ready without one."""
+
+    waiting: ShelvedRecord
+    ready_ms: int
+    is_read: bool
+    """Whether it was on the shelf."""
+
+
+class Steering:
+    """Moves records of one partition, and carries out commands, while this process owns it."""
+
+    __slots__ = ("_clock", "_group", "_marks", "_moves", "_shelf", "control", "partition")
+
+    def __init__(
+        self,
+        group: str,
+        partition: TierPartition,
+        shelf: Shelf,
+        *,
+        moves: TierMoves,
+        control: ControlState,
+        clock: WorkerClock,
+    ) -> None:
+        self.partition = partition
+        self.control = control
+        self._group = group
+        self._shelf = shelf
+        self._moves = moves
+        self._clock = clock
+        self._marks: dict[int, str] = {}
+        """The ids of the records with a mark, by offset.
+
+        If the topic was made anew, another record has the offset, and the mark is not for it.
+        """
+
+    async def begin(self) -> None:
+        """Pass over the records that former owners have moved; before anything is moved here.
+
+        Their transactions have ended, because the committed offset was read after them.
+        """
+        await self.control.caught_up()
+        self._marks = self.control.marks_of(self.partition)
+        for ready, waiting in self._shelf.take_at(self._marks.keys()):
+            if self.is_marked(waiting):
+                self._shelf.done([waiting])
+            else:
+                self._shelf.put_back(waiting, ready)
+
+    def is_marked(self, waiting: ShelvedRecord) -> bool:
+        """Whether the topic says that this record was moved."""
+        mark = self._marks.get(waiting.record.offset)
+        return mark is not None and mark == _id_of(waiting)
+
+    @property
+    def has_commands(self) -> bool:
+        """Whether commands for records of this partition wait."""
+        return self.control.has_commands(self.partition)
+
+    async def move(
+        self, taken: Sequence[ShelvedRecord], writes: Sequence[TierWrite]
+    ) -> Sequence[WrittenRecord]:
+        """Write these records and commit; raises KafkaError if nothing was moved."""
+        offsets = [waiting.record.offset for waiting in taken]
+        committed = self._shelf.committed_with(offsets)
+        marks = [
+            self._reply(offset, _id_of(waiting), Answer.MOVED)
+            for offset, waiting in zip(offsets, taken, strict=True)
+            if offset - committed.offset >= OFFSETS_MAX
+        ]
+        records = [
+            MovedRecord(write.topic, waiting.record.key, waiting.record.value, write.headers)
+            for waiting, write in zip(taken, writes, strict=True)
+        ]
+        written = await self._commit(records, marks, committed)
+        self._shelf.done(taken)
+        return written[: len(records)]
+
+    async def obey(self) -> None:
+        """Carry out the next commands; raises KafkaError if that failed, and nothing was moved."""
+        commands = self.control.commands_of(self.partition, COMMANDS_TOGETHER)
+        by_offset = {command.place.offset: command for command in commands if command.place}
+        found = await self._found(by_offset)
+        try:
+            await self._carry_out(by_offset, found)
+        finally:
+            # Those that were not moved: all of them after an error.
+            for taken in found.values():
+                if taken.is_read:
+                    self._shelf.put_back(taken.waiting, taken.ready_ms)
+
+    async def _carry_out(self, commands: dict[int, Command], found: dict[int, Taken]) -> None:
+        now = Moment.now(self._clock)
+        records, replies = [], []
+        meant: dict[int, Taken] = {}
+        for offset, command in commands.items():
+            taken = found.get(offset)
+            # A record with another id stays: the topic was made anew since the command was given.
+            if taken is not None and _id_of(taken.waiting) == command.record_id:
+                meant[offset] = taken
+                records.append(_commanded(taken.waiting, command, now, self._group))
+            answer = Answer.DONE if offset in meant else Answer.GONE
+            replies.append(self._reply(offset, command.record_id, answer, command.ask))
+        read = [offset for offset, taken in meant.items() if taken.is_read]
+        await self._commit(records, replies, self._shelf.committed_with(read))
+        self._shelf.done([taken.waiting for taken in meant.values() if taken.is_read])
+        # Those that are not read yet have a mark, and are passed over when they are.  But some may
+        # have come to the shelf while the transaction was under way.
+        unread = meant.keys() - set(read)
+        self._shelf.done([waiting for _, waiting in self._shelf.take_at(unread)])
+        for offset in meant:
+            del found[offset]
+
+    async def _found(self, commands: dict[int, Command]) -> dict[int, Taken]:
+        """Return the records that are still here: taken from the shelf, or read from the log."""
+        here = {
+            offset
+            for offset in self._shelf.not_moved(commands)
+            if self._marks.get(offset) != commands[offset].record_id
+        }
+        found = {
+            waiting.record.offset: Taken(waiting, ready, is_read=True)
+            for ready, waiting in self._shelf.take_at(here)
+        }
+        for offset in here - found.keys():
+            record = await self._moves.record_at(self.partition, offset)
+            if record is not None:
+                found[offset] = Taken(waiting_of(record, Moment.now(self._clock)), 0, is_read=False)
+        return found
+
+    async def _commit(
+        self,
+        records: Sequence[MovedRecord],
+        replies: Sequence[Reply],
+        committed: Committed,
+    ) -> Sequence[WrittenRecord]:
+        topic = control_topic(self._group)
+        forgotten = list(
+            islice((it for it in self._marks if it < committed.offset), FORGOTTEN_TOGETHER)
+        )
+        pairs: list[tuple[bytes, bytes | None]] = [encoded(reply) for reply in replies]
+        # Only now: a command that is given while this one is carried out has the same key.
+        pairs += [
+            (key_of(kind, self._place(offset)), None)
+            for kind in (COMMAND, ANSWER)
+            for offset in forgotten
+        ]
+        control = [MovedRecord(topic, *pair, partition=CONTROL_PARTITION) for pair in pairs]
+        written = await self._moves.move(self.partition, [*records, *control], committed)
+        for offset in forgotten:
+            del self._marks[offset]
+        for reply in replies:
+            if reply.place is not None and reply.answer.is_final:
+                self._marks[reply.place.offset] = reply.record_id
+        self.control.settle(replies, map(self._place, forgotten))
+        self._shelf.keep(committed)
+        return written
+
+    def _reply(self, offset: int, record_id: str, answer: Answer, ask: str = "") -> Reply:
+        return Reply(
+            record_id=record_id,
+            answer=answer,
+            place=self._place(offset),
+            ask=ask,
+            at_ms=self._clock.wall_ms(),
+        )
+
+    def _place(self, offset: int) -> Place:
+        return Place(*self.partition, offset)
+
+
+def _id_of(waiting: ShelvedRecord) -> str:
+    return story_of(waiting.record.headers).id or NO_ID
+
+
+def _commanded(waiting: ShelvedRecord, command: Command, now: Moment, group: str) -> MovedRecord:
+    """Return the record that goes to the group's own topic instead of its next tier."""
+    dropped = (*TIERS_OWN, DUE, CANCELLED_BY)
+    record = waiting.record
+    headers: list[Header] = [header for header in record.headers if header[0] not in dropped]
+    headers.append((DUE, str(now.wall_ms).encode("ascii")))
+    if command.intent is Intent.CANCEL:
+        headers.append((CANCELLED_BY, (command.by or NO_ID).encode()))
+    return MovedRecord(own_topic(group), record.key, record.value, tuple(headers))
