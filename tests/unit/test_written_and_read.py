@@ -123,6 +123,16 @@ PAIRS = (
         "tests/unit/waiting/test_control_records.py::test_control_record_survives_a_round_trip",
     ),
     Pair(
+        "heartbeats of worker processes",
+        "fleet.heartbeats:encoded", "fleet.heartbeats:parsed",
+        "tests/unit/fleet/test_fleet_records.py::test_heartbeat_survives_a_round_trip",
+    ),
+    Pair(
+        "commands for worker processes",
+        "fleet.commands:encoded", "fleet.commands:parsed",
+        "tests/unit/fleet/test_fleet_records.py::test_command_survives_a_round_trip",
+    ),
+    Pair(
         "a record in the own topic: run, or a dead letter",
         "worker.retrying.postponer:Postponer", "worker.running.record_routing:RecordRouting",
         "tests/unit/worker/running/test_own_topic.py"

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import ModuleType, SimpleNamespace
@@ -38,6 +37,7 @@ from typing import (
 
 from sharegroup.dead_letters.topics import MIN_INSYNC
 from sharegroup.errors import InvalidConfig
+from sharegroup.fleet.fleet_topics import APP_NAME, OF_A_GROUP, commands_topic
 from sharegroup.worker.declarations.checks import (
     PARTITIONS_MAX,
     check_callable,
@@ -61,6 +61,7 @@ from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
+    from sharegroup.fleet.commands import Intent
     from sharegroup.worker.parts import WorkerParts
     from sharegroup.worker.running.worker import StopReport, Worker
     from sharegroup.worker.telemetry.state import AppHealth
@@ -81,9 +82,9 @@ OPTIONS = (
     "redact",
     "replication_factor",
     "min_insync_replicas",
+    "announce",
 )
 SERVERS = "bootstrap_servers"
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
 class App:
@@ -102,6 +103,10 @@ class App:
     creates.  By default a topic has three replicas, or one per broker if there are fewer brokers.
     All replicas but one must be in sync.
 
+    With ``announce``, each worker process writes heartbeats to ``<name>.workers`` and reads
+    commands from ``<name>.control``, so ``sharegroup worker status`` shows all processes in the
+    cluster, and ``quiet``, ``resume`` and ``stop`` reach them (`sharegroup.fleet`).
+
     Example::
 
         app = App("orders-service", bootstrap_servers="127.0.0.1:9092")
@@ -112,6 +117,9 @@ class App:
     Run it with ``sharegroup worker orders.app:app``, with `run`, in an event loop with
     ``async with app:``, or in a test with `test`.
     """
+
+    obey: Callable[[Intent], None] | None = None
+    """Carries out commands, if a program runs this application; None: the application itself."""
 
     def __init__(
         self,
@@ -124,15 +132,11 @@ class App:
         redact: Redact | None = None,
         replication_factor: int | None = None,
         min_insync_replicas: int | None = None,
+        announce: bool = False,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP)
-        given: object = name  # At run time any value is accepted; only type checkers see the type.
-        if not isinstance(given, str) or not _NAME.fullmatch(given):
-            raise InvalidConfig(
-                f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
-            )
-        self.name = name
+        self.name = _checked_name(name)
         self._declared_servers = bootstrap_servers
         self._explicit_servers: tuple[str | list[str], str] | None = None
         """An address that precedes the variable and the declared one, and what named it."""
@@ -153,6 +157,7 @@ class App:
             check_redact(redact, f"App {name!r}")
         self._redact = redact
         self.middlewares: list[Middleware] = []
+        self.announce = _announce(announce, name)
         self.outlet = Outlet(app_name=name)
         self.topic_list: tuple[TopicDeclaration, ...] = ()
         """The topics that `topic` declared."""
@@ -403,6 +408,7 @@ class App:
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.infrastructure.isolation import check_isolation
         from sharegroup.worker.infrastructure.rights import check_rights
+        from sharegroup.worker.lifecycle.announced import announced
         from sharegroup.worker.running.worker import Worker
         from sharegroup.worker.telemetry.logs import watch
 
@@ -423,6 +429,8 @@ class App:
             await resources.enter_async_context(self.opened(parts.outbox, parts.clock))
             worker = Worker(self, parts)
             await worker.start()
+            if self.announce:
+                await resources.enter_async_context(announced(self, worker, parts))
             self._worker = worker
             # Not before: a start that fails closes what it has opened.
             self._resources = resources.pop_all()
@@ -600,6 +608,25 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}, {len(self._routed)} handlers>"
+
+
+def _checked_name(given: object) -> str:
+    if not isinstance(given, str) or not APP_NAME.fullmatch(given):
+        raise InvalidConfig(
+            f"App name {given!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
+        )
+    return given
+
+
+def _announce(given: object, name: str) -> bool:
+    if not isinstance(given, bool):
+        raise InvalidConfig(f"App {name!r}: announce={given!r}; expected True or False")
+    if given and name.endswith(OF_A_GROUP):
+        raise InvalidConfig(
+            f"App {name!r}: announce=True needs a name that does not end in {OF_A_GROUP!r}: "
+            f"{commands_topic(name)!r} is the topic of commands for waiting records of a group"
+        )
+    return given
 
 
 def _grace(given: Duration, name: str) -> float:

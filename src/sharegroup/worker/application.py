@@ -33,6 +33,7 @@ class Application(Protocol):
     topic_list: tuple[TopicDeclaration, ...]
     replication: Replication
     is_watched: bool
+    announce: bool
 
     @property
     def cluster(self) -> ClusterChoice:

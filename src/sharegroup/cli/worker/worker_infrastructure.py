@@ -18,7 +18,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.worker.app import App
 from sharegroup.worker.infrastructure import Applied, Change, ChangeKind, apply, plan
 from sharegroup.worker.infrastructure.rights import RequiredAcl, required_acls
-from sharegroup.worker.infrastructure.wanted import totals
+from sharegroup.worker.infrastructure.wanted import Totals, announced_topics, totals
 from sharegroup.worker.transport.kafka import open_admin
 
 T = TypeVar("T")
@@ -106,13 +106,14 @@ def plan_(
     visible to this user.  The last line has the numbers of topics and groups that APP needs.
     """
     if acls:
-        rows = [_acl_row(acl) for acl in required_acls(app.route_list)]
+        announced = app.name if app.announce else None
+        rows = [_acl_row(acl) for acl in required_acls(app.route_list, announced)]
         print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS, spare=SPARE), as_json=as_json)
         return
     changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
     print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
     if not as_json:
-        click.echo(f"{app.name} needs {totals(app.route_list, app.topic_list)}.")
+        click.echo(f"{app.name} needs {_totals(app)}.")
 
 
 @click.command("apply")
@@ -199,6 +200,11 @@ def _row(change: Change) -> dict[str, Any]:
         "wanted": change.wanted,
         "why": change.why,
     }
+
+
+def _totals(app: App) -> Totals:
+    fleet = announced_topics(app.name) if app.announce else ()
+    return totals(app.route_list, app.topic_list, fleet)
 
 
 def _acl_row(acl: RequiredAcl) -> dict[str, Any]:

@@ -24,8 +24,13 @@ from sharegroup.protocol_enums import AclOperation, ResourceType
 from sharegroup.worker.events import Event
 from sharegroup.worker.infrastructure.asking import found, visible
 from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeKind, changes
-from sharegroup.worker.infrastructure.rights import acl_changes, needed as needed_rights, refusal
-from sharegroup.worker.infrastructure.wanted import wanted
+from sharegroup.worker.infrastructure.rights import (
+    acl_changes,
+    needed as needed_rights,
+    refusal,
+    required_acls,
+)
+from sharegroup.worker.infrastructure.wanted import ANNOUNCING, wanted_by
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
@@ -55,10 +60,11 @@ async def plan(
     ``former`` has groups that are no longer declared, whose topics are listed as surplus.  If
     ``acls_for`` names the user of the workers, the ACLs that it needs are declarations, too.
     """
-    needed = wanted(app.route_list, app.topic_list, app.replication)
+    needed = wanted_by(app)
     planned = changes(needed, await found(admin, needed, former=former))
     if acls_for is not None:
-        planned += await acl_changes(app.route_list, admin, acls_for)
+        required = required_acls(app.route_list, app.name if app.announce else None)
+        planned += await acl_changes(required, admin, acls_for)
     return planned
 
 
@@ -103,10 +109,11 @@ async def prepare(
     """Create missing topics and settings, report differences, and return the changes made.
 
     Raises the error of a topic that cannot be created, because its handler would wait forever.
-    A setting that cannot be read or set is reported and left alone.  So are topics that this user
+    A setting that cannot be read or set is reported and left alone, and a process that cannot
+    announce itself says so.  So are topics that this user
     may neither see nor create, if the application ``only_sends``.
     """
-    needed = wanted(app.route_list, app.topic_list, app.replication)
+    needed = wanted_by(app, announced=not only_sends)
     existing = await found(admin, needed)
     differences = [
         difference
@@ -127,6 +134,8 @@ async def prepare(
         if error is None:
             made.append(change)
             _tell(app, "infrastructure.created", change)
+        elif change.topic is not None and change.topic.purpose == ANNOUNCING:
+            pass  # The worker runs without it, and `announcer` says so.
         elif isinstance(error, TopicAuthorizationFailed) and change.topic is not None:
             unseen.append(replace(change, kind=ChangeKind.UNKNOWN, why=str(error)))
         elif change.topic is not None:

@@ -40,7 +40,7 @@ from sharegroup.errors import (
     UnknownMemberId,
 )
 from sharegroup.waiting.control_records import ControlRecord
-from sharegroup.waiting.control_topic import ControlTopic
+from sharegroup.waiting.control_topic import follow_control
 from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
@@ -93,7 +93,7 @@ class KafkaTierMoves:
         self._cluster = Cluster(
             config_from(ReadingConfig, {key: options[key] for key in options if key in names})
         )
-        self._control = ControlTopic(self._cluster, group)
+        self._control = follow_control(self._cluster, group)
         self._producer: Producer | None = None
         self._turn = asyncio.Lock()
 
