@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from sharegroup.cli.worker.worker import command
+from sharegroup.client import AdminClient
 from sharegroup.fleet.fleet import Fleet
+from sharegroup.worker.infrastructure import apply, plan
 from tests.docs.write_docs import JSON_KEYS
 from tests.integration.worker.processes import WorkerProcess
+from tests.integration.worker.test_fleet import app_of
 from tests.integration.worker.test_steering import until
 
 TEXT = """\
@@ -119,22 +124,28 @@ def test_workers_of_all_machines_are_seen_and_steered_also_if_some_are_lost(crew
     assert [row["phase"] for row in crew.told("status")[0]] == ["lost"]
 
 
-def test_wrong_names_are_said(crew: Crew) -> None:
-    cluster = ("--bootstrap-server", crew.bootstrap)
-    run = crew.workers[0].run
+def test_wrong_names_are_said(bootstrap: str, group: str, topic: str) -> None:
+    async def make_topics() -> None:
+        app = app_of(bootstrap, group, topic)
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await apply(admin, await plan(app, admin))
+
+    asyncio.run(make_topics())
+    cluster = ("--bootstrap-server", bootstrap)
     for words, text in (
-        (("stop", "another", *cluster), "the workers of another do not announce themselves"),
-        (("quiet", crew.app, "--host", "elsewhere", *cluster), "(host elsewhere) is listed"),
-        (("quiet", crew.app, "--host", "here"), "--host and --worker are for workers of a cluster"),
+        (("stop", f"{group}x", *cluster), f"of {group}x do not announce themselves"),
+        (("stop", f"{group}x", *cluster), f"did you mean {group!r}?"),
+        (("quiet", group, "--host", "elsewhere", *cluster), "(host elsewhere) is listed"),
+        (("quiet", group, "--host", "here"), "--host and --worker are for workers of a cluster"),
         (("status", "--pid-file", "x", *cluster), "--pid-file is a file of this machine"),
         (("quiet", *cluster), "give the name of an application"),
-        (
-            ("quiet", crew.app, "--host", "a", "--worker", "b", *cluster),
-            "give --host or --worker, not both",
-        ),
+        (("quiet", group, "--host", "a", "--worker", "b", *cluster), "--host or --worker, not"),
     ):
-        ended = run(*words)
-        assert ended.returncode != 0
-        assert text in " ".join(ended.stderr.split()), ended.stderr
-    listed = json.loads(run("status", *cluster, "--json").stdout)
-    assert crew.app in {row["app"] for row in listed}
+        ended = CliRunner().invoke(command, words)
+        assert ended.exit_code != 0
+        assert text in " ".join(ended.output.split()), ended.output
+    ended = CliRunner().invoke(command, ("status", group, *cluster))
+    assert (ended.exit_code, ended.output) == (
+        0,
+        "There are no workers that announce themselves.\n",
+    )

@@ -151,8 +151,8 @@ async def _announced(admin: AdminClient, app: str | None) -> list[str]:
         raise click.ClickException(
             printable(
                 f"the workers of {app} do not announce themselves in this cluster, or this user "
-                f"cannot see their topics{did_you_mean(app, apps)}; expected "
-                "App(..., announce=True) and the topics that sharegroup worker apply creates"
+                "cannot see their topics: expected App(..., announce=True) and the topics that "
+                f"sharegroup worker apply creates{did_you_mean(app, apps)}"
             )
         )
     return [app]
