@@ -144,7 +144,8 @@ docs-test: setup ## Run every example of README and docs in an environment made 
 
 chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one; poison handlers, a hundred restarts (10 minutes).
 	@$(BIN)/python -m tests.faults.worker_chaos
-	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py tests/integration/worker/test_poison_in_virtual_time.py tests/integration/worker/test_rolling_restarts.py
+	@$(BIN)/python -m tests.faults.consumer_chaos
+	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py tests/integration/worker/test_poison_in_virtual_time.py tests/integration/worker/test_rolling_restarts.py tests/integration/worker/test_schedule_chaos.py
 
 attacks: setup ## Run every attack on a broker process; `make test-slow` runs one of each kind (10 minutes).
 	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks

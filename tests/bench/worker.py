@@ -5,6 +5,8 @@ Each line is measured in a process of its own, beside what it is compared with, 
 
     nothing     an async handler that does nothing, accept of each, 100 B; the bare client beside
     waits       handlers that wait 10 ms, 500 at a time; the bare event loop beside
+    consumed    a consumer group: a handler that does nothing, without order and by key
+    keys        a consumer group: 1,000 keys, handlers that wait 5 ms, 64 at a time
     held        10,000 records that wait for a short retry; the same process without them beside
 """
 
@@ -45,6 +47,9 @@ WARM_RECORDS = 20_000
 
 WAIT_SECONDS = 0.01
 AT_A_TIME = 500
+KEYS = 1_000
+KEYED_SECONDS = 0.005
+KEYED_AT_A_TIME = 64
 
 HELD = 10_000
 HELD_PARTITIONS = 16
@@ -120,7 +125,45 @@ def worker(*, bootstrap: str, group: str, records: int, wait: bool) -> dict[str,
     return uvloop.run(run())
 
 
-def bare_loop(*, records: int) -> dict[str, float]:
+def consumer_group(
+    *, bootstrap: str, group: str, records: int, order_by: str | None, wait_seconds: float
+) -> dict[str, float]:
+    from sharegroup.worker import App
+    from sharegroup.worker.lifecycle.program import collect_seldom
+
+    async def run() -> dict[str, float]:
+        collect_seldom()  # As `sharegroup worker` does.
+        app = App("bench", bootstrap_servers=bootstrap)
+        seen, span, warm, done = 0, None, 0, asyncio.Event()
+
+        async def handle(value: bytes) -> None:
+            nonlocal seen, span, warm
+            if wait_seconds:
+                await asyncio.sleep(wait_seconds)
+            seen += 1
+            if span is None and seen >= WARM_RECORDS:
+                span, warm = Span(), seen
+            if seen >= records:
+                done.set()
+
+        app.consumer_group(
+            group,
+            topics=TOPIC,
+            concurrency=KEYED_AT_A_TIME,
+            order_by="key" if order_by else None,
+            handler=handle,
+        )
+        async with app:
+            await done.wait()
+            assert span is not None, "more records are measured than warm it up"
+            return span.end(seen - warm)
+
+    return uvloop.run(run())
+
+
+def bare_loop(
+    *, records: int, wait_seconds: float = WAIT_SECONDS, at_a_time: int = AT_A_TIME
+) -> dict[str, float]:
     """What the event loop does with the same waits and nothing else."""
 
     async def run() -> dict[str, float]:
@@ -130,10 +173,10 @@ def bare_loop(*, records: int) -> dict[str, float]:
             nonlocal left
             while left > 0:
                 left -= 1
-                await asyncio.sleep(WAIT_SECONDS)
+                await asyncio.sleep(wait_seconds)
 
         span = Span()
-        await asyncio.gather(*(lane() for _ in range(AT_A_TIME)))
+        await asyncio.gather(*(lane() for _ in range(at_a_time)))
         return span.end(records)
 
     return uvloop.run(run())
@@ -205,6 +248,26 @@ class Lines:
         _say(f"handlers that wait 10 ms, {AT_A_TIME} at a time", ours)
         sys.stdout.write(f"  of the bare loop (>= 0.7): {share:.2f}\n")
 
+    def consumed(self) -> None:
+        for order_by in (None, "key"):
+            ours = [
+                self._measure(consumer_group, order_by=order_by, wait_seconds=0.0)
+                for _ in range(self._rounds)
+            ]
+            _say(f"consumer group, nothing, order_by={order_by!r} (>= 100,000/s)", ours)
+
+    def keys(self) -> None:
+        waits = {"wait_seconds": KEYED_SECONDS, "at_a_time": KEYED_AT_A_TIME}
+        bare = [in_process(bare_loop, records=self._records, **waits) for _ in range(self._rounds)]
+        ours = [
+            self._measure(consumer_group, order_by="key", wait_seconds=KEYED_SECONDS)
+            for _ in range(self._rounds)
+        ]
+        share = _median(ours, "per_second") / _median(bare, "per_second")
+        _say(f"bare loop, {KEYED_AT_A_TIME} waits of 5 ms at a time", bare)
+        _say(f"consumer group, {KEYS:,} keys, handlers that wait 5 ms", ours)
+        sys.stdout.write(f"  of the bare loop (>= 0.95): {share:.2f}\n")
+
     def held(self) -> None:
         some = [
             in_process(held, bootstrap=self._bootstrap, group=self._group(), records=HELD)
@@ -250,7 +313,7 @@ async def _fill(bootstrap: str, records: int) -> None:
     async with Producer(bootstrap_servers=bootstrap) as producer:
         for topic, count in ((TOPIC, records), ("held", HELD)):
             for number in range(count):
-                key = b"%d" % number
+                key = b"%d" % (number % KEYS)
                 if producer.send_now(topic, VALUE, key=key) is None:
                     await producer.send(topic, VALUE, key=key)
 

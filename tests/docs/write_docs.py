@@ -224,6 +224,10 @@ JSON_KEYS = {
     "jobs show": JOB_KEYS,
     "jobs abort": "id state",
     "jobs resume": JOB_KEYS,
+    "schedules list": "name when next last_run runs paused_by missed topic revision",
+    "schedules pause": "schedule command done",
+    "schedules resume": "schedule command done",
+    "schedules run": "schedule command done",
     "retries list": (
         "id origin_topic failures error_class error_message due topic partition offset"
     ),

@@ -15,16 +15,21 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "sharegroup"
 SECTIONS = {
     "Declaring": (
-        "App", "share_group", "Routed", "Retry", "DeadLetter", "BrokerDeadLetter", "RateLimit",
+        "App", "share_group", "consumer_group", "Routed", "Retry", "DeadLetter",
+        "BrokerDeadLetter", "RateLimit",
         "Batching", "Holding", "Payload", "Registry", "Route",
     ),
     "Values of options and reasons": (
-        "StartFrom", "OnUnreadable", "SchemaFormat", "DeadLetterReason",
+        "StartFrom", "OnFailure", "RouteKind", "OnUnreadable", "SchemaFormat", "DeadLetterReason",
+        "Missed",
     ),
     "In a handler": ("Record", "Context", "Reject", "Release", "RetryAfter", "SomeFailed"),
     "Around handlers": ("Call", "Proceed", "Event"),
     "What goes wrong": ("HandlingTimeout", "HandlerCrashed", "UnreadablePayload", "NotConnected"),
     "Sending": ("worker.sender.Sender",),
+    "Schedules": (
+        "ScheduledRun", "worker.scheduling.schedule_commands.ScheduleCommands",
+    ),
     "Tests": (
         "worker.testing.app_test.AppTest", "worker.testing.history.SentRecord",
         "worker.testing.history.Outcome",
@@ -41,6 +46,8 @@ GIVEN = {
     "Route",
     "Sender",
     "AppTest",
+    "ScheduleCommands",
+    "ScheduledRun",
     "SentRecord",
     "StopReport",
 }

@@ -212,6 +212,18 @@ def test_features_include_share_groups(bootstrap: str) -> None:
     assert features.finalized_epoch is not None
 
 
+def test_one_broker_is_asked_for_its_features_and_requests(bootstrap: str) -> None:
+    async def scenario(admin: AdminClient) -> None:
+        (node,) = (await admin.describe_cluster()).nodes
+        assert await admin.describe_features(node.node_id) == await admin.describe_features()
+        served = await admin.describe_api_versions(node.node_id)
+        assert served == await admin.describe_api_versions()
+        with pytest.raises(InvalidRequest, match="broker 77 is not in the cluster; its brokers"):
+            await admin.describe_features(77)
+
+    administer(bootstrap, scenario)
+
+
 @pytest.mark.parametrize(
     ("where_to", "protocol"),
     [

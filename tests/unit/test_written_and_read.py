@@ -133,6 +133,16 @@ PAIRS = (
         "tests/unit/fleet/test_fleet_records.py::test_command_survives_a_round_trip",
     ),
     Pair(
+        "schedules, their declarations, commands and owners",
+        "schedules.schedule_records:encoded", "schedules.schedule_records:parsed",
+        "tests/unit/schedules/test_schedule_records.py::test_what_is_written_is_read_back",
+    ),
+    Pair(
+        "the id of a run of a schedule, in a header",
+        "schedules.schedule:run_id", "schedules.schedule:parsed_run",
+        "tests/unit/schedules/test_schedule_records.py::test_the_id_of_a_run_is_read_back",
+    ),
+    Pair(
         "a record in the own topic: run, or a dead letter",
         "worker.retrying.postponer:Postponer", "worker.running.record_routing:RecordRouting",
         "tests/unit/worker/running/test_own_topic.py"

@@ -34,11 +34,12 @@ VERBS = {
     "tail": "Print records of a topic without taking them.",
     "consume": "Consume records as a member of a share group.",
     "worker": "Run the handlers of an application, and control running workers.",
+    "schedules": "List, pause, resume and run the schedules of an application.",
     "quotas": "List, set and remove limits of users, client ids and addresses.",
     "dlq": "List, show, export, redrive and purge dead letters.",
     "console": "Serve a page that shows share groups, their records and dead letters.",
     "top": "Show live what needs attention, and the share groups.",
-    "jobs": "List, show, abort and resume jobs: redrives, purges and moves of waiting records.",
+    "jobs": "List, show, abort and resume jobs: repairs of many records.",
     "retries": "List, run and cancel records that wait for a retry.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
@@ -57,7 +58,7 @@ ROOMS = {
     "measuring": ("perf",),
     "records": ("consume", "produce", "tail"),
     "topics": ("configs", "topics"),
-    "worker": ("worker",),
+    "worker": ("schedules", "worker"),
 }
 MODULES = {verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items() for verb in verbs}
 """The module of each verb; it has the verb's ``command``."""
@@ -78,7 +79,8 @@ OTHER_OPTIONS = {
         ("-A", "--app"), "The application is an argument: sharegroup worker MODULE:APP."
     ),
     **dict.fromkeys(
-        ("-B", "--beat"), "There are no periodic tasks: run sharegroup produce from cron."
+        ("-B", "--beat"),
+        "Each worker makes the runs of schedules, and each run once: @app.every and @app.cron.",
     ),
     **dict.fromkeys(
         ("-P", "--pool"), "A handler's declaration has processes=8 or, for threads, concurrency=8."

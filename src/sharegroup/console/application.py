@@ -122,8 +122,8 @@ class Console:
         self._watcher.looks_at()
         await self._watcher.wait_until_fresh(FRESH_SECONDS)
 
-    def visit(self, request: Request, path: str) -> Visit:
-        """Return what a page function is given for a request."""
+    def visit(self, request: Request, path: str, *, is_live: bool = False) -> Visit:
+        """Return what a page function is given for a request; ``is_live``: for its live parts."""
         visitor = visitor_of(request)
         assert self._clients is not None, "the console runs"
         assert self._watcher is not None, "the console runs"
@@ -149,6 +149,7 @@ class Console:
             values_seen=self.values_seen,
             registry=self.registry,
             now_ms=int(time.time() * 1000),
+            is_live=is_live,
         )
 
     def context(
@@ -243,7 +244,7 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
         return Response("too many live pages are open; reload this one by hand\n", 503)
 
     async def made() -> dict[str, str] | str:
-        page, status = await _made(console, route, request)
+        page, status = await _made(console, route, request, is_live=True)
         if status != 200:
             return str(page.context["problem"])
         context = console.context(page, request, path=route.path, parent=route.parent)
@@ -344,10 +345,13 @@ def _address(request: Request, route: Route) -> Hashable:
     return base_of(request), route.path, request.url.query, visitor_of(request).reader
 
 
-async def _made(console: Console, route: Route, request: Request) -> tuple[Page, int]:
+async def _made(
+    console: Console, route: Route, request: Request, *, is_live: bool = False
+) -> tuple[Page, int]:
     """Return the page and its status; a failure is a page, too."""
     await console.look()
-    return await _answered(route.page(console.visit(request, route.path)), "try again")
+    visit = console.visit(request, route.path, is_live=is_live)
+    return await _answered(route.page(visit), "try again")
 
 
 Answer = TypeVar("Answer")

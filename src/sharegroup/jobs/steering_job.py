@@ -156,7 +156,7 @@ def _filter_of(document: Document) -> WaitingFilter:
         selection = WaitingFilter(
             **conditions,
             ids=ids,
-            key=None if key is None else b64decode(key),
+            key=None if key is None else b64decode(key, validate=True),
             where=None if where is None else Expression(where),
         )
     except (TypeError, ValueError, AttributeError) as error:

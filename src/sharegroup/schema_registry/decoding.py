@@ -1,4 +1,4 @@
-"""Decodes values of one schema to Python objects: Avro, JSON and Protobuf.
+"""Decodes values of one schema to Python objects: JSON and Protobuf; Avro is in `avro_values`.
 
 A value begins with a zero byte and the id of its schema, in four bytes, as the serializers of
 Confluent's registry write it.
@@ -7,7 +7,6 @@ Confluent's registry write it.
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -45,46 +44,6 @@ def schema_id_of(value: bytes) -> int:
     return int.from_bytes(value[1:PREFIX_BYTES], "big")
 
 
-CheckAvro = Callable[[Any, Mapping[str, Any]], None]
-"""Raises UnreadableValue for an Avro schema that must not be used; its named types are given."""
-
-
-def avro_decode(
-    schema: FetchedSchema, reader_schema: str | None, check: CheckAvro | None = None
-) -> Decode:
-    """Return the function that decodes Avro values, as ``reader_schema`` if there is one."""
-    # Imported here, because this library is optional.
-    from fastavro import parse_schema, schemaless_reader
-
-    named: dict[str, Any] = {}
-    _parse_references(schema, named)
-    writer = parse_schema(json.loads(schema.text), named_schemas=named)
-    if check is not None:
-        check(writer, named)
-    reader = None if reader_schema is None else parse_schema(json.loads(reader_schema))
-
-    def decode(payload: bytes) -> Any:
-        stream = io.BytesIO(payload)
-        decoded = schemaless_reader(stream, writer, reader)
-        # Bytes of another schema may decode by chance; what is left over shows it.
-        if rest := len(payload) - stream.tell():
-            raise UnreadableValue(f"{rest} bytes are left after the record")
-        return decoded
-
-    return decode
-
-
-def _parse_references(schema: FetchedSchema, named: dict[str, Any]) -> None:
-    """Add the schemas that a schema refers to, the innermost first."""
-    # Imported here, because this library is optional.
-    from fastavro import parse_schema
-
-    for name, reference in schema.references.items():
-        if name not in named:
-            _parse_references(reference, named)
-            parse_schema(json.loads(reference.text), named_schemas=named)
-
-
 def json_decode(payload: bytes) -> Any:
     """Decode a JSON value.  The column's type, not the JSON schema, decides what is valid."""
     return json.loads(payload)
@@ -106,6 +65,17 @@ The modules only register descriptors."""
 INDEX_DEPTH_MAX = 100
 PATH_CHARACTERS_MAX = 200
 VARINT_BYTES_MAX = 5
+LONG_VARINT_BYTES_MAX = 10
+MESSAGE_FIELDS_MAX = 1_000_000
+"""Fields of all messages of a value, also those that are absent.  Two bytes are a message with all
+fields of its type, and a field takes about half a microsecond."""
+FIELDS_PER_BYTE_MAX = 4
+"""Further fields for each byte of a value."""
+PARSED_FIELDS_MAX = 50_000_000
+"""Fields that the library may have room for: some eight bytes each.  If a value could have more,
+its fields are counted before it is parsed."""
+MESSAGE_DEPTH_MAX = 100
+"""Messages within each other, which is the limit of the library."""
 WRAPPERS = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in (
@@ -123,15 +93,20 @@ def protobuf_decode(schema: FetchedSchema) -> Decode:
 
     pool = descriptor_pool.DescriptorPool()
     file = _added(pool, "main.proto", schema, set())
-    classes: dict[tuple[int, ...], Any] = {}
+    classes: dict[tuple[int, ...], tuple[Any, int]] = {}
 
     def decode(payload: bytes) -> Any:
         path, start = _message_path(payload)
         if path not in classes:
-            classes[path] = message_factory.GetMessageClass(_message_type(file, path))
-        message = classes[path]()
-        message.ParseFromString(payload[start:])
-        return _fields(message)
+            kind = _message_type(file, path)
+            classes[path] = message_factory.GetMessageClass(kind), _widest(kind)
+        make, widest = classes[path]
+        encoded = payload[start:]
+        if len(encoded) // 2 * widest > PARSED_FIELDS_MAX:
+            _FieldCount(len(encoded)).count(make.DESCRIPTOR, encoded, 0)
+        message = make()
+        message.ParseFromString(encoded)
+        return _Fields(len(encoded)).of(message)
 
     return decode
 
@@ -223,30 +198,108 @@ def _message_type(file: Any, path: tuple[int, ...]) -> Any:
     return found
 
 
-def _fields(message: Any) -> Any:
-    """Return a message as a dictionary; times and wrapped values as plain values."""
-    name = message.DESCRIPTOR.full_name
-    if name == "google.protobuf.Timestamp":
-        return message.ToDatetime(tzinfo=UTC)
-    if name in WRAPPERS:
-        return message.value
-    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+def _widest(kind: Any) -> int:
+    """Return the number of fields of the largest type in a message."""
+    seen, open_kinds, widest = {kind.full_name}, [kind], 0
+    while open_kinds:
+        fields = open_kinds.pop().fields
+        widest = max(widest, len(fields))
+        for field in fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                open_kinds.append(inner)
+    return widest
 
 
-def _field(message: Any, field: Any) -> Any:
-    if field.has_presence and not message.HasField(field.name):
-        return None
-    content = getattr(message, field.name)
-    if not field.is_repeated:
-        return _value(field, content)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        value_field = field.message_type.fields_by_name["value"]
-        return {key: _value(value_field, content[key]) for key in content}
-    return [_value(field, element) for element in content]
+class _FieldCount:
+    """Counts the fields of the messages of a value, also those that are absent."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, size: int) -> None:
+        self._left = MESSAGE_FIELDS_MAX + FIELDS_PER_BYTE_MAX * size
+
+    def add(self, descriptor: Any) -> None:
+        """Count the fields of a message; UnreadableValue if there are too many."""
+        self._left -= len(descriptor.fields)
+        if self._left < 0:
+            raise UnreadableValue(
+                f"expected up to {MESSAGE_FIELDS_MAX} fields and {FIELDS_PER_BYTE_MAX} for each "
+                "byte, with those that are absent, found more"
+            )
+
+    def count(self, descriptor: Any, encoded: bytes | memoryview, depth: int) -> None:
+        """Count the fields of a message that is not parsed yet, and of those in it."""
+        if depth > MESSAGE_DEPTH_MAX:
+            raise UnreadableValue(f"expected messages up to {MESSAGE_DEPTH_MAX} deep")
+        self.add(descriptor)
+        view = memoryview(encoded)
+        position = 0
+        while position < len(view):
+            tag, position = _varint(view, position)
+            match tag & 7:
+                case 0:
+                    _, position = _varint(view, position)
+                case 1:
+                    position += 8
+                case 5:
+                    position += 4
+                case 2:
+                    size, position = _varint(view, position)
+                    field = descriptor.fields_by_number.get(tag >> 3)
+                    if field is not None and field.message_type is not None:
+                        inner = view[position : position + size]
+                        self.count(field.message_type, inner, depth + 1)
+                    position += size
+                case other:
+                    raise UnreadableValue(
+                        f"a value of {len(view)} bytes has a field of the wire type {other}; "
+                        "groups are read only in small values"
+                    )
 
 
-def _value(field: Any, content: Any) -> Any:
-    if field.enum_type is not None:
-        number = field.enum_type.values_by_number.get(content)
-        return str(content) if number is None else number.name
-    return content if field.message_type is None else _fields(content)
+def _varint(view: memoryview, position: int) -> tuple[int, int]:
+    number = 0
+    for shift, byte in enumerate(view[position : position + LONG_VARINT_BYTES_MAX]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number, position + shift + 1
+    raise UnreadableValue("a number of the message is cut off or too large")
+
+
+class _Fields:
+    """Converts the messages of one value to dictionaries."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, size: int) -> None:
+        self._count = _FieldCount(size)
+
+    def of(self, message: Any) -> Any:
+        """Return a message as a dictionary; times and wrapped values as plain values."""
+        descriptor = message.DESCRIPTOR
+        name = descriptor.full_name
+        if name == "google.protobuf.Timestamp":
+            return message.ToDatetime(tzinfo=UTC)
+        if name in WRAPPERS:
+            return message.value
+        self._count.add(descriptor)
+        return {field.name: self._field(message, field) for field in descriptor.fields}
+
+    def _field(self, message: Any, field: Any) -> Any:
+        if field.has_presence and not message.HasField(field.name):
+            return None
+        content = getattr(message, field.name)
+        if not field.is_repeated:
+            return self._value(field, content)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            value_field = field.message_type.fields_by_name["value"]
+            return {key: self._value(value_field, content[key]) for key in content}
+        return [self._value(field, element) for element in content]
+
+    def _value(self, field: Any, content: Any) -> Any:
+        if field.enum_type is not None:
+            number = field.enum_type.values_by_number.get(content)
+            return str(content) if number is None else number.name
+        return content if field.message_type is None else self.of(content)

@@ -20,12 +20,11 @@ from typing import Any, TypeVar
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.registry_address import client_conf, without_credentials
+from sharegroup.schema_registry.avro_values import avro_decode
 from sharegroup.schema_registry.decoding import (
-    CheckAvro,
     Decode,
     FetchedSchema,
     UnreadableValue,
-    avro_decode,
     json_decode,
     protobuf_decode,
 )
@@ -59,15 +58,7 @@ class RegistryAway(ConnectionError):
 class RegistrySchemas:
     """The schemas of one registry."""
 
-    def __init__(
-        self,
-        url: str,
-        options: Mapping[str, Any],
-        reader_schema: str | None,
-        *,
-        check_avro: CheckAvro | None = None,
-    ) -> None:
-        self._check_avro = check_avro
+    def __init__(self, url: str, options: Mapping[str, Any], reader_schema: str | None) -> None:
         self._shown_url = without_credentials(url)
         self._reader_schema = reader_schema
         make, self._registry_error, self._transport_errors = _library()
@@ -110,7 +101,7 @@ class RegistrySchemas:
             match schema.schema_type:
                 case "AVRO" | None:
                     fetched = self._with_references(self._texts, schema, None, {})
-                    return avro_decode(fetched, self._reader_schema, self._check_avro)
+                    return avro_decode(fetched, self._reader_schema)
                 case "JSON":
                     return json_decode
                 case "PROTOBUF":

@@ -1,4 +1,4 @@
-"""A worker framework on share groups: handlers, delayed retries, dead letters, lock renewal.
+"""A worker framework on share groups and consumer groups: handlers, retries, dead letters.
 
 Names are imported when they are first used, so declaring handlers does not import the client.
 """
@@ -9,14 +9,17 @@ from sharegroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sharegroup.dead_letters.reasons import DeadLetterReason as DeadLetterReason
+    from sharegroup.schedules.schedule import Missed as Missed, ScheduledRun as ScheduledRun
     from sharegroup.worker.app import App as App
     from sharegroup.worker.declarations.retry import Retry as Retry
     from sharegroup.worker.declarations.route import (
         Batching as Batching,
         Holding as Holding,
+        OnFailure as OnFailure,
         OnUnreadable as OnUnreadable,
         RateLimit as RateLimit,
         Route as Route,
+        RouteKind as RouteKind,
         StartFrom as StartFrom,
     )
     from sharegroup.worker.declarations.topics import (
@@ -41,7 +44,11 @@ if TYPE_CHECKING:
         SomeFailed as SomeFailed,
     )
     from sharegroup.worker.records.record import Context as Context, Record as Record
-    from sharegroup.worker.routed import Routed as Routed, share_group as share_group
+    from sharegroup.worker.routed import (
+        Routed as Routed,
+        consumer_group as consumer_group,
+        share_group as share_group,
+    )
     from sharegroup.worker.running.processes import HandlerCrashed as HandlerCrashed
     from sharegroup.worker.sender import NotConnected as NotConnected
 
@@ -51,10 +58,11 @@ if not TYPE_CHECKING:
         __name__,
         {
             "dead_letters.reasons": "DeadLetterReason",
+            "schedules.schedule": "Missed ScheduledRun",
             "worker.app": "App",
             "worker.declarations.retry": "Retry",
             "worker.declarations.route": """
-                Batching Holding OnUnreadable RateLimit Route StartFrom
+                Batching Holding OnFailure OnUnreadable RateLimit Route RouteKind StartFrom
             """,
             "worker.declarations.topics": "BrokerDeadLetter DeadLetter",
             "worker.events": "Event",
@@ -63,7 +71,7 @@ if not TYPE_CHECKING:
             "worker.payloads.registry": "Registry SchemaFormat",
             "worker.records.outcomes": "HandlingTimeout Reject Release RetryAfter SomeFailed",
             "worker.records.record": "Context Record",
-            "worker.routed": "Routed share_group",
+            "worker.routed": "Routed consumer_group share_group",
             "worker.running.processes": "HandlerCrashed",
             "worker.sender": "NotConnected",
         },

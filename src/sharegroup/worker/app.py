@@ -47,8 +47,26 @@ from sharegroup.worker.declarations.checks import (
     is_whole,
 )
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
-from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
-from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.options import (
+    ConsumerGroupOptions,
+    RouteOptions,
+    Topics,
+    check_together,
+)
+from sharegroup.worker.declarations.route import Route, RouteKind
+from sharegroup.worker.declarations.schedules import (
+    THE_RUN,
+    DeclaredSchedule,
+    Plan,
+    ScheduleOptions,
+    TheRun,
+    cron_of,
+    declared_schedule,
+    interval_of,
+    no_handler_here,
+    topics_with_schedules,
+    with_schedule,
+)
 from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Event, Events, Listener, check_name
@@ -56,12 +74,14 @@ from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.other_names import OF_APPS, missing_attribute
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.redaction import Redact, Redaction
-from sharegroup.worker.routed import Declare, Routed
+from sharegroup.worker.routed import Declare, Routed, routed_in
+from sharegroup.worker.scheduling.schedule_commands import ScheduleCommands
 from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
     from sharegroup.fleet.commands import Intent
+    from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
     from sharegroup.worker.parts import WorkerParts
     from sharegroup.worker.running.worker import StopReport, Worker
     from sharegroup.worker.telemetry.state import AppHealth
@@ -70,6 +90,7 @@ if TYPE_CHECKING:
 Sent = TypeVar("Sent")
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
+Scheduled = TypeVar("Scheduled", bound=Routed[Any, Any])
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 AroundCall = TypeVar("AroundCall", bound=Middleware)
 OnEvent = TypeVar("OnEvent", bound=Listener)
@@ -88,7 +109,7 @@ SERVERS = "bootstrap_servers"
 
 
 class App:
-    """An application: declares handlers of share groups and runs them in this process.
+    """An application: declares handlers of groups and runs them in this process.
 
     ``name`` is also the default client id.  ``bootstrap_servers`` has the addresses of the first
     brokers to ask, unless an argument or the variable SHAREGROUP_BOOTSTRAP names others
@@ -135,7 +156,7 @@ class App:
         announce: bool = False,
         **unknown: Never,
     ) -> None:
-        refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP)
+        refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
         self.name = _checked_name(name)
         self._declared_servers = bootstrap_servers
         self._explicit_servers: tuple[str | list[str], str] | None = None
@@ -159,8 +180,8 @@ class App:
         self.middlewares: list[Middleware] = []
         self.announce = _announce(announce, name)
         self.outlet = Outlet(app_name=name)
-        self.topic_list: tuple[TopicDeclaration, ...] = ()
-        """The topics that `topic` declared."""
+        self._topics: tuple[TopicDeclaration, ...] = ()
+        self.schedule_list: tuple[DeclaredSchedule, ...] = ()  # Of `every` and `cron`.
         self.is_watched = False
         """Whether events are logged and handlers traced.  Set by the first `start` or `client`."""
         self._routed: list[Routed[Any, Any]] = []
@@ -216,6 +237,16 @@ class App:
         self._explicit_servers = (bootstrap_servers, origin)
 
     @property
+    def schedules(self) -> ScheduleCommands:
+        """Pauses, resumes and runs schedules: ``await app.schedules.pause("nightly")``."""
+        return ScheduleCommands(self.name, self.outlet)
+
+    @property
+    def topic_list(self) -> tuple[TopicDeclaration, ...]:
+        """The topics that `topic` declared, and that of the schedules if there are any."""
+        return topics_with_schedules(self._topics, self.name, self.schedule_list)
+
+    @property
     def route_list(self) -> tuple[Route, ...]:
         """The routes, in the order of their declaration."""
         return tuple(routed.route for routed in self._routed)
@@ -234,6 +265,15 @@ class App:
     def worker(self) -> Worker | None:
         """The running worker; None before `start` and after `stop`."""
         return self._worker
+
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """Return the partitions that this process owns of a consumer group, to pause or seek.
+
+        Raises RuntimeError without a running worker.
+        """
+        if self._worker is None:
+            raise RuntimeError(f"App {self.name!r} is not running, so it owns no partitions")
+        return self._worker.partitions(group)
 
     @overload
     def share_group(
@@ -267,12 +307,45 @@ class App:
         declare = Declare(group, topics, options, take=self.routes)
         return declare if handler is None else declare(handler)
 
+    @overload
+    def consumer_group(
+        self,
+        group: str,
+        *,
+        topics: Topics,
+        handler: None = None,
+        **options: Unpack[ConsumerGroupOptions],
+    ) -> Declare: ...
+    @overload
+    def consumer_group(
+        self,
+        group: str,
+        *,
+        topics: Topics,
+        handler: object,
+        **options: Unpack[ConsumerGroupOptions],
+    ) -> Routed[Any, Any]: ...
+    def consumer_group(
+        self,
+        group: str,
+        *,
+        topics: Topics = (),
+        handler: Any = None,
+        **options: Unpack[ConsumerGroupOptions],
+    ) -> Any:
+        """Declare a handler of a consumer group: in order by key, in parallel, by offsets.
+
+        Used as a decorator, or as a plain call with ``handler``.
+        """
+        declare = Declare(group, topics, options, kind=RouteKind.CONSUMER, take=self.routes)
+        return declare if handler is None else declare(handler)
+
     def routes(self, *declared: Routed[Any, Any] | ModuleType | Iterable[Routed[Any, Any]]) -> None:
         """Add handlers that were declared with `sharegroup.worker.share_group`.
 
         Accepts handlers, lists of handlers, and modules, of which it takes all handlers.
         """
-        handlers = [routed for given in declared for routed in _routed_in(given)]
+        handlers = [routed for given in declared for routed in routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
         check_together([*self.route_list, *(routed.route for routed in new)])
         for routed in new:
@@ -307,8 +380,54 @@ class App:
                 f"topic {name!r}: min_insync_replicas={min_insync_replicas} and {MIN_INSYNC!r} in "
                 f"configs; expected only one of them"
             )
-        self.topic_list += (TopicDeclaration(name, partitions, settings, replication),)
+        self._topics += (TopicDeclaration(name, partitions, settings, replication),)
         return name
+
+    def every(
+        self,
+        interval: Duration,
+        *,
+        to: Routed[Sent, Any] | None = None,
+        payload: Sent | TheRun = THE_RUN,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Scheduled], Scheduled]:
+        """Send a record to a handler in this interval, counted from 1970-01-01T00:00Z.
+
+        Used as a decorator above that of the handler, or as a plain call with ``to``.  Without
+        ``payload`` the handler gets a `ScheduledRun`.  ``missed`` says what happens to runs that
+        were due while no process could make them.  A definition replaces the one that is in force
+        if its ``revision`` is higher.
+        """
+        return self._scheduled(to, Plan(interval_of(interval), payload, options))
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        to: Routed[Sent, Any] | None = None,
+        payload: Sent | TheRun = THE_RUN,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[Scheduled], Scheduled]:
+        """Send a record to a handler at the times of a cron expression, in this time zone.
+
+        The expression has five fields, or six with seconds first.  A fixed time that the clock
+        skips is due after the gap, and one that the clock repeats is due once.  The other options
+        are those of `every`.
+        """
+        return self._scheduled(to, Plan(cron_of(expression, timezone), payload, options))
+
+    def _scheduled(self, to: Any, plan: Plan) -> Callable[[Scheduled], Scheduled]:
+        def declare(routed: Scheduled) -> Scheduled:
+            if routed not in self._routed:
+                raise no_handler_here(self.name, routed)
+            declared = declared_schedule(routed.route, plan)
+            self.schedule_list = with_schedule(self.schedule_list, declared, self.name)
+            return routed
+
+        if to is not None:
+            declare(to)
+        return declare
 
     def narrow(
         self, groups: Iterable[str] = (), *, concurrency: int | Literal["auto"] | None = None
@@ -407,7 +526,7 @@ class App:
         # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.infrastructure.isolation import check_isolation
-        from sharegroup.worker.infrastructure.rights import check_rights
+        from sharegroup.worker.infrastructure.rights import SchedulesNeed, check_rights
         from sharegroup.worker.lifecycle.announced import announced
         from sharegroup.worker.running.worker import Worker
         from sharegroup.worker.telemetry.logs import watch
@@ -424,7 +543,7 @@ class App:
             if self.prepare and parts.admin is not None:
                 await prepare(self, parts.admin)
             if parts.admin is not None:
-                await check_rights(self.route_list, parts.admin)
+                await check_rights(self.route_list, parts.admin, SchedulesNeed.of(self))
                 await check_isolation(self, parts.admin)
             await resources.enter_async_context(self.opened(parts.outbox, parts.clock))
             worker = Worker(self, parts)
@@ -640,23 +759,3 @@ async def _called(function: Callable[..., Any], *arguments: Any) -> None:
     result = function(*arguments)
     if inspect.isawaitable(result):
         await result
-
-
-def _routed_in(given: object) -> list[Routed[Any, Any]]:
-    if isinstance(given, Routed):
-        return [given]
-    if isinstance(given, ModuleType):
-        handlers = [value for value in vars(given).values() if isinstance(value, Routed)]
-        lists = [value for value in vars(given).values() if isinstance(value, list | tuple)]
-        handlers += [value for values in lists for value in values if isinstance(value, Routed)]
-        if not handlers:
-            raise InvalidConfig(
-                f"module {given.__name__}: it declares no handler with share_group(...)"
-            )
-        return handlers
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        return [value for values in given for value in _routed_in(values)]
-    raise InvalidConfig(
-        f"routes: {given!r}; expected a handler declared with share_group(...), "
-        "a list of such handlers, or a module"
-    )

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.schedules import DeclaredSchedule
 from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
 from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
@@ -30,7 +31,7 @@ class Application(Protocol):
     events: Events
     middlewares: list[Middleware]
     outlet: Outlet
-    topic_list: tuple[TopicDeclaration, ...]
+    schedule_list: tuple[DeclaredSchedule, ...]
     replication: Replication
     is_watched: bool
     announce: bool
@@ -38,6 +39,9 @@ class Application(Protocol):
     @property
     def cluster(self) -> ClusterChoice:
         """The cluster that the application talks to."""
+
+    @property
+    def topic_list(self) -> tuple[TopicDeclaration, ...]: ...
 
     @property
     def route_list(self) -> tuple[Route, ...]: ...

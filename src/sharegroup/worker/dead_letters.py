@@ -85,12 +85,18 @@ class Burier:
         """The topic that it writes to; None if the worker writes no letters for this route."""
 
     async def bury(
-        self, delivery: DeliveredRecord, step: Bury, *, shrunk: bool = False
+        self,
+        delivery: DeliveredRecord,
+        step: Bury,
+        *,
+        shrunk: bool = False,
+        outbox: Outbox | None = None,
     ) -> WrittenRecord | None:
         """Write the dead letter and return where it was written, once it is durable.
 
         Returns None if the worker writes no letters for this route.  Raises KafkaError.
         ``shrunk`` omits traceback and history, for a letter that is too large with them.
+        ``outbox`` replaces that of the process.
         """
         if self.topic is None:
             return None
@@ -98,7 +104,7 @@ class Burier:
             delivery, step, self._by, now_ms=self._clock.wall_ms(), shrunk=shrunk
         )
         # Without the record's timestamp, so that retention does not delete an old record's letter.
-        return await self._outbox.send(
+        return await (outbox or self._outbox).send(
             self.topic, delivery.value, key=delivery.key, headers=headers
         )
 

@@ -18,8 +18,8 @@ OF_APPS: Mapping[str, str] = {
     **dict.fromkeys(("delay", "send_task"), SEND),
     **dict.fromkeys(("conf", "config_from_object"), "settings are arguments of App"),
     **dict.fromkeys(
-        ("add_periodic_task", "on_after_configure", "on_after_finalize"),
-        "there are no periodic tasks: run sharegroup produce from cron",
+        ("add_periodic_task", "beat_schedule", "on_after_configure", "on_after_finalize", "timer"),
+        'send a handler a record with @app.every("5m") or @app.cron("0 6 * * 1-5")',
     ),
     "autodiscover_tasks": "register the handlers of a module with app.routes(module)",
     "control": "use sharegroup worker status, stop and quiet",

@@ -11,8 +11,10 @@ from sharegroup.worker.ports import Outbox, RecordSource, WorkerClock
 if TYPE_CHECKING:
     from sharegroup.client import AdminClient
     from sharegroup.client.net.cluster import Reachability
+    from sharegroup.worker.consuming.group_log import GroupLog, GroupReading
     from sharegroup.worker.retrying.tier_log import TierLog
     from sharegroup.worker.retrying.tier_moves import TierMoves
+    from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
 
 
 SUSPECTED_FROM = 5
@@ -49,15 +51,23 @@ class ShareGroupLimits:
         return max(self.suspected_from - 1, 2)
 
 
+CONSUMER_GROUP_LIMITS = ShareGroupLimits(deliveries=6, locks=2**31 - 1)
+"""The same for consumer groups, which have no locks and whose deliveries the worker counts."""
+
+
 class WorkerParts(NamedTuple):
     """The parts of a worker that do I/O, and functions that open more of them."""
 
     open_source: Callable[[str, str, int], RecordSource]
     """Opens a member of a group for a topic: ``(group, topic, in_flight_bytes)``."""
+    open_group_log: Callable[[GroupReading], GroupLog]
+    """Opens a member of a consumer group for a topic."""
     outbox: Outbox
     clock: WorkerClock
     open_tier_log: Callable[[str], TierLog]
     """Opens the retry tiers of a group."""
+    open_schedules: Callable[[], ScheduleAccess]
+    """Opens the schedules of the application, if it has any."""
     open_tier_moves: Callable[[str, TierLog], TierMoves]
     """Opens the moves of a steered group, as the member that the tier log is."""
     admin: AdminClient | None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
-from typing import Protocol, TypedDict, Unpack
+from typing import NamedTuple, Protocol, TypedDict, Unpack
 
 from sharegroup.dead_letters.story import PlacedRecord
 
@@ -115,6 +115,14 @@ class SendOptions(TypedDict, total=False):
     headers: Sequence[Header]
     partition: int | None
     timestamp_ms: int | None
+
+
+class BufferedRecord(NamedTuple):
+    """A record that is written later, in a transaction."""
+
+    topic: str
+    value: bytes | None
+    options: SendOptions
 
 
 class Outbox(Protocol):

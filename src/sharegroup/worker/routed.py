@@ -13,13 +13,20 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import checked_group
 from sharegroup.worker.declarations.handler import shape_of
-from sharegroup.worker.declarations.options import RouteOptions, Topics, route_of
-from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.options import (
+    ConsumerGroupOptions,
+    RouteOptions,
+    Topics,
+    route_of,
+)
+from sharegroup.worker.declarations.route import Route, RouteKind
 from sharegroup.worker.other_names import OF_HANDLERS, missing_attribute
 from sharegroup.worker.sender import Sender
 
@@ -57,26 +64,30 @@ class Routed(Generic[Sent, Handler]):
     def __repr__(self) -> str:
         route = self.route
         topics = ", ".join(route.topics)
-        return f"<handler {route.shape.name} of share group {route.group!r}, topics {topics}>"
+        return (
+            f"<handler {route.shape.name} of {route.kind} group {route.group!r}, topics {topics}>"
+        )
 
 
 class Declare:
     """A decorator that turns a handler into a `Routed`."""
 
-    __slots__ = ("_group", "_namespace", "_options", "_take", "_topics")
+    __slots__ = ("_group", "_kind", "_namespace", "_options", "_take", "_topics")
 
     def __init__(
         self,
         group: str,
         topics: Topics,
-        options: RouteOptions,
+        options: RouteOptions | ConsumerGroupOptions,
         *,
+        kind: RouteKind = RouteKind.SHARE,
         take: Callable[[Routed[Any, Any]], None] | None = None,
         depth: int = 2,
     ) -> None:
         # Checked here and not in `__call__`, because a decorator used without parentheses
         # never reaches `__call__`.
-        self._group = checked_group(group)
+        self._group = checked_group(group, f"{kind}_group")
+        self._kind = kind
         self._topics = topics
         self._options = options
         self._take = take
@@ -97,7 +108,7 @@ class Declare:
     def __call__(self, handler: Any) -> Routed[Any, Any]: ...
     def __call__(self, handler: Any) -> Any:
         shape = shape_of(handler, name=self._options.get("name"), namespace=self._namespace)
-        route = route_of(self._group, self._topics, shape, self._options)
+        route = route_of(self._group, self._topics, shape, self._options, kind=self._kind)
         routed: Routed[Any, Any] = Routed(getattr(handler, "routed_handler", handler), route)
         if self._take is not None:
             self._take(routed)
@@ -130,3 +141,40 @@ def share_group(
     """
     declare = Declare(group, topics, options)
     return declare if handler is None else declare(handler)
+
+
+@overload
+def consumer_group(
+    group: str, *, topics: Topics, handler: None = None, **options: Unpack[ConsumerGroupOptions]
+) -> Declare: ...
+@overload
+def consumer_group(
+    group: str, *, topics: Topics, handler: object, **options: Unpack[ConsumerGroupOptions]
+) -> Routed[Any, Any]: ...
+def consumer_group(
+    group: str, *, topics: Topics = (), handler: Any = None, **options: Unpack[ConsumerGroupOptions]
+) -> Any:
+    """Declare a handler of a consumer group without an application, as `share_group` does."""
+    declare = Declare(group, topics, options, kind=RouteKind.CONSUMER)
+    return declare if handler is None else declare(handler)
+
+
+def routed_in(given: object) -> list[Routed[Any, Any]]:
+    """Return the handlers that ``given`` is or has; raises InvalidConfig if it has none."""
+    if isinstance(given, Routed):
+        return [given]
+    if isinstance(given, ModuleType):
+        handlers = [value for value in vars(given).values() if isinstance(value, Routed)]
+        lists = [value for value in vars(given).values() if isinstance(value, list | tuple)]
+        handlers += [value for values in lists for value in values if isinstance(value, Routed)]
+        if not handlers:
+            raise InvalidConfig(
+                f"module {given.__name__}: it declares no handler with share_group(...)"
+            )
+        return handlers
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return [value for values in given for value in routed_in(values)]
+    raise InvalidConfig(
+        f"routes: {given!r}; expected a handler declared with share_group(...), "
+        "a list of such handlers, or a module"
+    )

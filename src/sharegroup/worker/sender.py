@@ -22,6 +22,7 @@ from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
+from sharegroup.worker.records.record import CURRENT_OUTBOX
 from sharegroup.worker.retrying.postponer import Postponer
 
 Sent = TypeVar("Sent", contravariant=True)
@@ -150,7 +151,7 @@ class Sender(Generic[Sent]):
     def _connected(self) -> tuple[Outbox, WorkerClock]:
         outlet = self.outlet
         if outlet.outbox is not None and outlet.clock is not None:
-            return outlet.outbox, outlet.clock
+            return CURRENT_OUTBOX.get() or outlet.outbox, outlet.clock
         whose = f"{self._route.shape.name}.send"
         if not outlet.app_name:
             raise NotConnected(

@@ -54,7 +54,7 @@ BEFORE = {
 }
 """What has to be there before a verb has something to print."""
 
-ELSEWHERE = ("acls ", "data ", "jobs ", "logs", "perf ", "top", "worker ")
+ELSEWHERE = ("acls ", "data ", "jobs ", "logs", "perf ", "schedules ", "top", "worker ")
 """Verbs that need another broker or more, and are held to the document where they are tested."""
 
 

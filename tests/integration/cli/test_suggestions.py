@@ -22,7 +22,7 @@ from tests.support.limits import HANGING_SECONDS
         ("celery worker", "sharegroup worker MODULE:APP"),
         ("-A proj worker", "The application is an argument: sharegroup worker MODULE:APP."),
         ("worker -A proj", "The application is an argument: sharegroup worker MODULE:APP."),
-        ("worker orders:app -B", "No such option '-B'. There are no periodic tasks: run"),
+        ("worker orders:app -B", "No such option '-B'. Each worker makes the runs of schedules"),
         ("worker orders:app --pool prefork", "'--pool'. A handler's declaration has processes=8"),
         ("worker orders:app -Q mail", "-g GROUP,GROUP runs only the handlers of these groups."),
         ("worker orders:app -l info", "No such option '-l'. It is --log-level INFO."),

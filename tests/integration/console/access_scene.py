@@ -63,6 +63,12 @@ class Browser:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    @property
+    def cookies(self) -> tuple[bytes, bytes]:
+        """The header with its cookies."""
+        pairs = (f"{name}={value}" for name, value in self.http.cookies.items())
+        return b"cookie", "; ".join(pairs).encode()
+
     async def log_in(self, **fields: str) -> httpx.Response:
         return await self.http.post("/login", data=fields)
 

@@ -25,6 +25,7 @@ from tests.integration.console.access_scene import (
     make_groups,
     with_tokens,
 )
+from tests.integration.console.live_pages import LivePage
 from tests.support.limits import HANGING_SECONDS
 
 PAGES = ("/", "/groups", "/topics", "/letters", "/records", "/brokers", "/access")
@@ -340,32 +341,11 @@ def test_live_page_of_somebody_who_has_logged_out_ends() -> None:
         async with broker() as there, with_tokens(there) as scene:
             ada = await scene.browser()
             await ada.log_in(token=TOKENS["ada"])
-            cookies = "; ".join(f"{name}={value}" for name, value in ada.http.cookies.items())
-            messages: asyncio.Queue[Any] = asyncio.Queue()
-
-            async def receive() -> Any:
-                await asyncio.Event().wait()
-
-            stream = asyncio.create_task(
-                scene.app(
-                    {
-                        "type": "http", "method": "GET", "path": "/", "query_string": b"",
-                        "scheme": "http", "http_version": "1.1", "server": ("localhost", None),
-                        "client": ("127.0.0.1", 5),
-                        "headers": [
-                            (b"accept", b"text/event-stream"), (b"cookie", cookies.encode()),
-                        ],
-                    },
-                    receive,
-                    messages.put,
-                )
-            )  # fmt: skip
-            async with asyncio.timeout(HANGING_SECONDS):
-                while not (await messages.get()).get("body", b"").startswith(b"event: parts"):
-                    pass
+            async with LivePage(scene.app, "/", ada.cookies) as page:
+                await page.parts()
                 await ada.log_out()
-                await stream
-            assert stream.exception() is None
+                async with asyncio.timeout(HANGING_SECONDS):
+                    await page.stream
 
     asyncio.run(run())
 

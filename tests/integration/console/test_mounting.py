@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from sharegroup.console import Grant, MountedConsole, Role, User, console
 from sharegroup.testing import AsyncTestBroker, broker
 from tests.integration.console.access_scene import Browser, make_groups
+from tests.integration.console.live_pages import LivePage
 
 LINK = re.compile(r'(?:href|src|action)="([^"#]+)"')
 
@@ -163,36 +164,14 @@ def test_live_parts_come_under_its_path_too() -> None:
             mounted = console(bootstrap_servers=there.bootstrap_servers, auth=who)
             async with application(mounted) as browser:
                 await until_groups(await browser("root"))
-                first = await first_event(mounted, "/queues/groups")
+                user, host = (b"x-user", b"root"), (b"host", b"app")
+                scope = {"root_path": "/queues", "server": ("app", 80)}
+                async with LivePage(mounted, "/queues/groups", user, host, **scope) as page:
+                    first = await page.parts()
                 assert "live_groups" in first
                 assert 'href=\\"group?id=billing\\"' in first
 
     asyncio.run(run())
-
-
-async def first_event(mounted: MountedConsole, path: str) -> str:
-    """Return the first event of a stream; httpx's transport would wait for its end."""
-    events: asyncio.Queue[str] = asyncio.Queue()
-
-    async def send(message: Any) -> None:
-        body = message.get("body", b"").decode()
-        if body.startswith("event:"):
-            await events.put(body)
-
-    async def receive() -> Any:
-        await asyncio.Event().wait()
-
-    scope = {
-        "type": "http", "method": "GET", "path": path, "root_path": "/queues",
-        "query_string": b"", "scheme": "http", "http_version": "1.1", "server": ("app", 80),
-        "headers": [(b"accept", b"text/event-stream"), (b"x-user", b"root"), (b"host", b"app")],
-    }  # fmt: skip
-    task = asyncio.create_task(mounted(scope, receive, send))
-    try:
-        return await asyncio.wait_for(events.get(), 60)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def test_form_token_is_of_the_user_and_of_the_secret() -> None:

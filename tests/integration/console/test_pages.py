@@ -259,6 +259,12 @@ def test_pages_around_the_queue() -> None:
                 assert rights["quotas"] == []
                 brokers = (await get("/api/v1/brokers")).json()
                 assert [each["state"] for each in brokers["brokers"]] == ["answers"]
+                levels = {each["name"]: each["level"] for each in brokers["features"]}
+                assert levels["share.version"] >= 1
+                newest = {each["name"]: each["by_broker"]["1"][1] for each in brokers["requests"]}
+                assert newest["ShareFetch"] >= 1
+                assert (brokers["versions_unknown"], brokers["versions_not_asked"]) == ({}, 0)
+                assert "share.version" in (await get("/brokers")).text
                 for path in ("/", "/groups", "/letters", "/records", "/topics", "/access"):
                     assert (await get(path)).status_code == 200
                 await producer.abort_transaction()

@@ -16,6 +16,7 @@ from sharegroup.console.access.roles_file import read_roles
 from sharegroup.console.access.tokens import read_tokens
 from sharegroup.testing import broker
 from tests.integration.console.access_scene import TOKENS, Scene, console
+from tests.integration.console.live_pages import LivePage
 from tests.support.limits import HANGING_SECONDS
 
 ADA, BOB = (f"{name}:{TOKENS[name]}\n" for name in ("ada", "bob"))
@@ -47,33 +48,6 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def stream(scene: Scene, *header: tuple[bytes, bytes]) -> asyncio.Task[None]:
-    """Open a live page, and return when it has shown something."""
-    shown = asyncio.Event()
-
-    async def receive() -> Any:
-        await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        if message.get("body", b"").startswith(b"event: parts"):
-            shown.set()
-
-    task = asyncio.create_task(
-        scene.app(
-            {
-                "type": "http", "method": "GET", "path": "/", "query_string": b"",
-                "scheme": "http", "http_version": "1.1", "server": ("localhost", None),
-                "client": ("127.0.0.1", 5), "headers": [(b"accept", b"text/event-stream"), *header],
-            },
-            receive,
-            send,
-        )
-    )  # fmt: skip
-    async with asyncio.timeout(HANGING_SECONDS):
-        await shown.wait()
-    return task
-
-
 def test_withdrawn_token_works_no_more_and_its_sessions_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -87,21 +61,22 @@ def test_withdrawn_token_works_no_more_and_its_sessions_end(
                 await browser.log_in(token=TOKENS[name])
                 assert (await browser.get("/")).status_code == 200
             ada = browsers["ada"]
-            cookies = "; ".join(f"{name}={value}" for name, value in ada.http.cookies.items())
-            streams = [
-                await stream(running, (b"cookie", cookies.encode())),
-                await stream(running, (b"authorization", f"Bearer {TOKENS['ada']}".encode())),
-            ]
-            # Ada's token is another one now; a name alone keeps no session.
-            tokens.write_text("ada:another-0123456789abcdef\n" + BOB)
+            bearer = (b"authorization", f"Bearer {TOKENS['ada']}".encode())
+            async with (
+                LivePage(running.app, "/", ada.cookies) as one,
+                LivePage(running.app, "/", bearer) as other,
+            ):
+                await asyncio.gather(one.parts(), other.parts())
+                # Ada's token is another one now; a name alone keeps no session.
+                tokens.write_text("ada:another-0123456789abcdef\n" + BOB)
+                async with asyncio.timeout(HANGING_SECONDS):
+                    await asyncio.gather(one.stream, other.stream)
 
             async def is_out() -> bool:
                 return (await ada.get("/")).status_code == 303
 
             await until(is_out)
             assert (await programs["ada"].get("/api/v1/topics")).status_code == 401
-            async with asyncio.timeout(HANGING_SECONDS):
-                await asyncio.gather(*streams)
             assert (await browsers["bob"].get("/")).status_code == 200
             assert (await programs["bob"].get("/api/v1/topics")).status_code == 200
             new = await running.browser(token="another-0123456789abcdef")

@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlparse
 import httpx
 import pytest
 
+from sharegroup.client import Producer
 from tests.support.confluent_calls import admin, end_offset, produce
 from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
@@ -48,7 +49,7 @@ def worker(
                 *("--bootstrap-server", broker.bootstrap_servers),
             ],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", **environment},
             stdout=log,
             stderr=log,
         )
@@ -147,6 +148,28 @@ class Geocoder(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
+def test_each_report_of_a_schedule_is_made_once(broker: ServeProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+
+    def reports() -> list[str]:
+        return sorted(path.name for path in folder.glob("periodic@*.txt"))
+
+    environment = {"REPORTS": str(folder), "PERIOD_SECONDS": "1"}
+    with worker("examples.schedules:app", broker, tmp_path, **environment):
+        wait_until(lambda: len(reports()) >= 3, reports)
+    listed = json.loads(
+        sharegroup(
+            "schedules", "list", "reports", "--json",
+            "--bootstrap-server", broker.bootstrap_servers,
+        )
+    )  # fmt: skip
+    assert [(row["name"], row["topic"]) for row in listed] == [
+        ("daily", "reports"),
+        ("periodic", "reports"),
+    ]
+    assert listed[1]["runs"] >= 3
+
+
 def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Geocoder) as api:
         thread = threading.Thread(target=api.serve_forever)
@@ -205,6 +228,60 @@ def test_changes_of_a_customer_are_applied_in_their_order(
     with worker("examples.customer_orders:app", broker, tmp_path, CUSTOMERS=str(file)):
         send(broker, "changes", *changes, changes[0])  # The first one comes twice.
         wait_until(lambda: balances() == dict.fromkeys(customers, (10, 55)), balances)
+
+
+@pytest.mark.slow
+def test_histories_of_accounts_are_in_order_while_workers_come_and_go(
+    broker: ServeProcess, tmp_path: Path
+) -> None:
+    """Twenty accounts get bookings until two processes have written some of each other's."""
+    file = tmp_path / "accounts.sqlite"
+    accounts = [f"a{n}" for n in range(20)]
+    address = broker.bootstrap_servers
+
+    def rows() -> list[tuple[str, int, int]]:
+        with sqlite3.connect(file) as database:
+            if not database.execute("select name from sqlite_schema").fetchall():
+                return []
+            query = "select account, number, process from history order by rowid"
+            return database.execute(query).fetchall()
+
+    def processes() -> set[int]:
+        return {process for _, _, process in rows()}
+
+    async def send_bookings(number: int) -> None:
+        async with Producer(bootstrap_servers=address) as producer:
+            for account in accounts:
+                booking = {"account": account, "number": number, "amount": 5}
+                value = json.dumps(booking).encode()
+                await producer.send("bookings", value, key=account.encode())
+
+    sent = 0
+
+    def send_until(condition: Callable[[], bool]) -> None:
+        nonlocal sent
+
+        def sends_and_looks() -> bool:
+            nonlocal sent
+            sent += 1
+            asyncio.run(send_bookings(sent))
+            return condition()
+
+        wait_until(sends_and_looks, processes)
+
+    with worker("examples.account_history:app", broker, tmp_path, ACCOUNTS=str(file)):
+        cluster = admin(address)
+        wait_until(
+            lambda: "bookings" in cluster.list_topics(timeout=HANGING_SECONDS).topics, processes
+        )
+        send_until(lambda: len(processes()) == 1)
+        with worker("examples.account_history:app", broker, tmp_path, ACCOUNTS=str(file)):
+            send_until(lambda: len(processes()) == 2)
+        wait_until(lambda: len(rows()) == 20 * sent, lambda: len(rows()))
+    history: dict[str, list[int]] = {}
+    for account, number, _ in rows():
+        history.setdefault(account, []).append(number)
+    assert history == {account: list(range(1, sent + 1)) for account in accounts}
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sharegroup.client import AdminClient, OffsetSpec, Producer, TopicPartition
-from sharegroup.worker import App, Retry
-from sharegroup.worker.infrastructure import prepare
+from sharegroup.worker import App, Retry, ScheduledRun
+from sharegroup.worker.infrastructure import apply, plan, prepare
 from tests.integration.worker.conftest import SETTINGS
 from tests.integration.worker.processes import WorkerProcess
 from tests.integration.worker.secured import (
@@ -27,7 +27,7 @@ from tests.integration.worker.secured import (
     of_worker,
     secured,
 )
-from tests.interop.secure_listeners import PASSWORD, why_no_certificates
+from tests.interop.secure_listeners import PASSWORD, USER, why_no_certificates
 from tests.support.chosen_broker import LONG_WITH_A_JVM, SOONER
 from tests.support.kafka_peer import why_missing
 
@@ -126,6 +126,44 @@ def test_least_privilege_is_enough_for_handling_retries_and_dead_letters(
     assert log.count("needs DESCRIBE_CONFIGS on topic") == 1
     refusals = [line for line in log.splitlines() if "AuthorizationFailed" in line]
     assert all("level=info" in line for line in refusals), log
+
+
+SCHEDULED = """
+from sharegroup.worker import ScheduledRun
+
+app = App("scheduled", bootstrap_servers={bootstrap!r}, client={client!r}, prepare=False)
+
+@app.every("1s", missed="all")
+@app.share_group("scheduled", topics="scheduled.runs", dead_letter=None)
+async def work(run: ScheduledRun) -> None:
+    note(run.id)
+"""
+
+
+def test_the_acls_of_a_plan_are_enough_for_schedules(broker: Secured, tmp_path: Path) -> None:
+    app = App("scheduled", bootstrap_servers=broker.open_bootstrap)
+
+    @app.every("1s", missed="all")
+    @app.share_group("scheduled", topics="scheduled.runs", dead_letter=None)
+    async def work(run: ScheduledRun) -> None: ...
+
+    async def grant() -> None:
+        async with AdminClient(bootstrap_servers=broker.open_bootstrap) as admin:
+            changes = await plan(app, admin, acls_for=f"User:{USER}")
+            results = await apply(admin, changes)
+            assert {error for _, error in results} == {None}
+
+    asyncio.run(grant())
+    client = broker.options()
+    text = SCHEDULED.format(bootstrap=client.pop("bootstrap_servers"), client=client)
+    process = WorkerProcess(tmp_path / "scheduled", text, wait_seconds_max=WAIT_SECONDS)
+    with process:
+        process.wait_ready()
+        process.wait_until(lambda: len(process.noted()) >= 3, "runs")
+        log = process.log.read_text()
+    refusals = [line for line in log.splitlines() if "AuthorizationFailed" in line]
+    assert all("level=info" in line for line in refusals), log
+    assert len(set(process.noted())) == len(process.noted())
 
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {

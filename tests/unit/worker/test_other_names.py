@@ -30,7 +30,7 @@ def test_application_says_how_to_declare_a_handler(name: str) -> None:
     ("name", "advice"),
     [
         ("conf", "settings are arguments of App"),
-        ("on_after_configure", "there are no periodic tasks: run sharegroup produce from cron"),
+        ("on_after_configure", '@app.every("5m")'),
         ("autodiscover_tasks", "register the handlers of a module with app.routes(module)"),
         ("control", "use sharegroup worker status, stop and quiet"),
     ],

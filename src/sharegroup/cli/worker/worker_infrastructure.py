@@ -15,11 +15,12 @@ from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.worker.worker_app import access_of, app_options
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
+from sharegroup.schedules import Schedules
 from sharegroup.worker.app import App
 from sharegroup.worker.infrastructure import Applied, Change, ChangeKind, apply, plan
-from sharegroup.worker.infrastructure.rights import RequiredAcl, required_acls
+from sharegroup.worker.infrastructure.rights import RequiredAcl, acls_of
 from sharegroup.worker.infrastructure.wanted import Totals, announced_topics, totals
-from sharegroup.worker.transport.kafka import open_admin
+from sharegroup.worker.transport.kafka import client_options, open_admin
 
 T = TypeVar("T")
 
@@ -101,16 +102,17 @@ def plan_(
     """Show what differs between the cluster and what APP's handlers need.
 
     A starting worker creates what is missing.  apply corrects drift, and apply --prune deletes
-    surplus.  refused needs a decision, because partitions cannot be removed.  warning is a topic
-    with fewer replicas, or a smaller min.insync.replicas, than the cluster allows.  unknown is not
-    visible to this user.  The last line has the numbers of topics and groups that APP needs.
+    surplus.  refused needs a decision, because partitions cannot be removed, or a schedule differs
+    without a new revision.  warning is a topic with fewer replicas, or a smaller
+    min.insync.replicas, than the cluster allows, or a schedule that a starting worker declares.
+    unknown is not visible to this user.  The last line has the numbers of topics and groups that
+    APP needs.
     """
     if acls:
-        announced = app.name if app.announce else None
-        rows = [_acl_row(acl) for acl in required_acls(app.route_list, announced)]
+        rows = [_acl_row(acl) for acl in acls_of(app)]
         print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS, spare=SPARE), as_json=as_json)
         return
-    changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
+    changes = _ask(app, _planning(app, former, acls_for))
     print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
     if not as_json:
         click.echo(f"{app.name} needs {_totals(app)}.")
@@ -120,7 +122,11 @@ def plan_(
 @app_options
 @former_option
 @acls_option
-@click.option("--prune", is_flag=True, help="Delete surplus topics and all their records.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Delete surplus topics with all their records, and surplus schedules.",
+)
 @json_option
 def apply_(  # One option each.
     *,
@@ -133,9 +139,11 @@ def apply_(  # One option each.
 ) -> None:
     """Create and change what APP's handlers need in the cluster; --prune also deletes."""
 
-    async def work(admin: AdminClient) -> tuple[list[Change], Sequence[Applied]]:
-        planned = await plan(app, admin, former=former, acls_for=acls_for)
-        return planned, await apply(admin, planned, prune=prune)
+    async def work(
+        admin: AdminClient, schedules: Schedules
+    ) -> tuple[list[Change], Sequence[Applied]]:
+        planned = await plan(app, admin, former=former, acls_for=acls_for, schedules=schedules)
+        return planned, await apply(admin, planned, prune=prune, schedules=schedules)
 
     planned, results = _ask(app, work)
     errors = {id(change): error for change, error in results}
@@ -163,9 +171,9 @@ def check(
 ) -> int:
     """Like plan, for scripts: exit code 0: no difference, 2: a difference, 1: unknown.
 
-    Surplus topics and warnings are listed, but are not differences.
+    Surplus topics and schedules and warnings are listed, but are not differences.
     """
-    changes = _ask(app, lambda admin: plan(app, admin, former=former, acls_for=acls_for))
+    changes = _ask(app, _planning(app, former, acls_for))
     print_listing(_listing(changes), as_json=as_json)
     kinds = {change.kind for change in changes} - {ChangeKind.SURPLUS, ChangeKind.WARNING}
     if kinds == {ChangeKind.UNKNOWN}:
@@ -173,13 +181,23 @@ def check(
     return DRIFT if kinds else SAME
 
 
-def _ask(app: App, question: Callable[[AdminClient], Awaitable[T]]) -> T:
+def _planning(
+    app: App, former: tuple[str, ...], acls_for: str | None
+) -> Callable[[AdminClient, Schedules], Awaitable[list[Change]]]:
+    async def work(admin: AdminClient, schedules: Schedules) -> list[Change]:
+        return await plan(app, admin, former=former, acls_for=acls_for, schedules=schedules)
+
+    return work
+
+
+def _ask(app: App, question: Callable[[AdminClient, Schedules], Awaitable[T]]) -> T:
     async def run() -> T:
         async with (
             open_admin(app) as admin,
             telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
+            Schedules(app.name, **client_options(app)) as schedules,
         ):
-            return await question(admin)
+            return await question(admin, schedules)
 
     access = access_of(app)
     with telling_errors(access):

@@ -45,7 +45,7 @@ async def describe_log_dirs(
 
     The result of a broker that does not answer is its error.
     """
-    await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
+    await _learn_brokers(cluster)
     nodes_to_ask = tuple(cluster.nodes) if node_ids is None else tuple(node_ids)
     results: dict[int, LogDirs | KafkaError] = {}
     for node_id in nodes_to_ask:
@@ -56,16 +56,25 @@ async def describe_log_dirs(
     return results
 
 
-async def _log_dirs(cluster: Cluster, node_id: int) -> LogDirs:
+async def _ask(cluster: Cluster, node_id: int, request: Any, *, subject: str) -> Any:
+    """Send a request to one broker of the cluster; retry until the timeout of the call."""
     if node_id not in cluster.nodes:
         known_ids = ", ".join(map(str, sorted(cluster.nodes)))
         raise InvalidRequest(f"broker {node_id} is not in the cluster; its brokers are {known_ids}")
 
     async def attempt() -> Any:
-        request = DescribeLogDirsRequest(topics=None)  # All topics.
         return await (await cluster.connection(node_id)).request(request)
 
-    response = await cluster.retrying(attempt, subject=f"describe_log_dirs of broker {node_id}")
+    return await cluster.retrying(attempt, subject=f"{subject} of broker {node_id}")
+
+
+async def _learn_brokers(cluster: Cluster) -> None:
+    await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
+
+
+async def _log_dirs(cluster: Cluster, node_id: int) -> LogDirs:
+    request = DescribeLogDirsRequest(topics=None)  # All topics.
+    response = await _ask(cluster, node_id, request, subject="describe_log_dirs")
     check(cluster, response, "DESCRIBE", node=node_id)
     return {
         log_dir.log_dir: outcome(cluster, log_dir, "DESCRIBE", log_dir=log_dir.log_dir)
@@ -136,12 +145,15 @@ UNKNOWN_EPOCH = -1
 
 
 @call
-async def describe_features(cluster: Cluster, *, timeout: float | None = None) -> Features:
-    """Return the feature levels that the brokers support and those in effect.
+async def describe_features(
+    cluster: Cluster, node_id: int | None = None, *, timeout: float | None = None
+) -> Features:
+    """Return the feature levels that a broker supports and those in effect.
 
-    The answer to ApiVersions contains them (KIP-584); it is the answer of a single broker.
+    The answer to ApiVersions contains them (KIP-584); it is the answer of a single broker: of this
+    one, or of any.
     """
-    response = await _api_versions(cluster, subject="describe_features")
+    response = await _api_versions(cluster, node_id, subject="describe_features")
     epoch = response.finalized_features_epoch
     return Features(
         {
@@ -155,14 +167,14 @@ async def describe_features(cluster: Cluster, *, timeout: float | None = None) -
 
 @call
 async def describe_api_versions(
-    cluster: Cluster, *, timeout: float | None = None
+    cluster: Cluster, node_id: int | None = None, *, timeout: float | None = None
 ) -> dict[str, FeatureRange]:
     """Return the requests that a broker serves, by name, with their oldest and newest versions.
 
-    It is the answer of a single broker. A request that this client does not know has a number as
-    its name.
+    It is the answer of a single broker: of this one, or of any. A request that this client does
+    not know has a number as its name.
     """
-    response = await _api_versions(cluster, subject="describe_api_versions")
+    response = await _api_versions(cluster, node_id, subject="describe_api_versions")
     return {
         APIS[served.api_key].name if served.api_key in APIS else str(served.api_key): FeatureRange(
             int(served.min_version), int(served.max_version)
@@ -171,11 +183,19 @@ async def describe_api_versions(
     }
 
 
-async def _api_versions(cluster: Cluster, *, subject: str) -> ApiVersionsResponse:
+async def _api_versions(
+    cluster: Cluster, node_id: int | None, *, subject: str
+) -> ApiVersionsResponse:
     request = ApiVersionsRequest(
         client_software_name="sharegroup", client_software_version=sharegroup.__version__
     )
-    response: ApiVersionsResponse = await ask_any(cluster, request, subject=subject)
+    response: ApiVersionsResponse
+    if node_id is None:
+        response = await ask_any(cluster, request, subject=subject)
+    else:
+        if node_id not in cluster.nodes:
+            await _learn_brokers(cluster)
+        response = await _ask(cluster, node_id, request, subject=subject)
     check(cluster, response, request=subject)
     return response
 

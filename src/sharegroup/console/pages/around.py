@@ -1,4 +1,4 @@
-"""Around the queue, read-only: topics, consumer groups, brokers."""
+"""Around the queue, read-only: topics and consumer groups."""
 
 from __future__ import annotations
 
@@ -38,13 +38,6 @@ GROUPS = (
     Column("lag", "Waiting", "number"),
     Column("topics", "Topics", "list", narrow=False),
 )
-BROKERS = (
-    Column("node_id", "Broker"),
-    Column("address", "Address", "id"),
-    Column("rack", "Rack", "text", narrow=False),
-    Column("role", "Role", "text", narrow=False),
-    Column("state", "State", "state"),
-)
 
 
 async def topics(visit: Visit) -> Page:
@@ -62,7 +55,7 @@ async def topics(visit: Visit) -> Page:
         "topics", TOPICS, rows, visit.query, sort="kind",
         empty="There are no topics. Create one: sharegroup topics create NAME",
     )  # fmt: skip
-    return Page("list.html", "Topics", {"shown": shown, "live_name": "topics"}, {"topics": rows})
+    return Page("list.html", "Topics", {"shown": shown}, {"topics": rows})
 
 
 async def topic(visit: Visit) -> Page:
@@ -86,13 +79,10 @@ async def topic(visit: Visit) -> Page:
         })  # fmt: skip
     shown = table("partitions", TOPIC_PARTITIONS, rows, visit.query, sort="partition", empty="")
     readers = [group for group in visit.watcher.view.groups.values() if name in group.topics]
-    context = {
-        "topic": found,
-        "shown": shown,
-        "settings": await settings_of(visit, ResourceType.TOPIC, name),
-        "readers": readers,
-    }  # fmt: skip
-    return Page("topic.html", name, context, {"topic": name, "partitions": rows})
+    settings = await settings_of(visit, ResourceType.TOPIC, name)
+    context = {"topic": found, "shown": shown, "settings": settings, "readers": readers}
+    data = {"topic": name, "partitions": rows, "settings": settings}
+    return Page("topic.html", name, context, data)
 
 
 def _offset(found: ListedOffset | KafkaError) -> int | None:
@@ -116,23 +106,4 @@ async def consumer_groups(visit: Visit) -> Page:
         "groups", GROUPS, rows, visit.query, sort="-lag", empty="There are no consumer groups."
     )
     visit.watcher.looks_at(row["group"] for row in shown.rows)
-    context = {"shown": shown, "live_name": "groups"}
-    return Page("list.html", "Consumer groups", context, {"groups": rows})
-
-
-async def brokers(visit: Visit) -> Page:
-    """Return the brokers, and what could not be read of the cluster."""
-    view = visit.watcher.view
-    rows = [
-        {
-            "node_id": broker.node_id,
-            "address": broker.address,
-            "rack": broker.rack,
-            "role": "controller" if broker.is_controller else "",
-            "state": broker.error or ("fenced" if broker.is_fenced else "answers"),
-        }
-        for broker in view.brokers
-    ]
-    shown = table("brokers", BROKERS, rows, visit.query, sort="node_id", empty="No broker answers.")
-    context = {"shown": shown, "live_name": "brokers", "problems": view.problems}
-    return Page("list.html", "Brokers", context, {"brokers": rows, "problems": dict(view.problems)})
+    return Page("list.html", "Consumer groups", {"shown": shown}, {"groups": rows})

@@ -16,7 +16,7 @@ from sharegroup.console.pages.overview import GROUP_COLUMNS, address, spark
 from sharegroup.console.pages.page import NotThere, Page, Visit
 from sharegroup.console.pages.resource_settings import settings_of
 from sharegroup.console.pages.tables import Column, table
-from sharegroup.console.watch.cluster_view import SHARE
+from sharegroup.console.watch.cluster_view import SHARE, ClusterView, GroupView
 from sharegroup.console.watch.group_rows import group_row
 from sharegroup.console.watch.history import UNKNOWN
 from sharegroup.errors import KafkaError
@@ -83,11 +83,7 @@ async def group(visit: Visit) -> Page:
     """Return one group: members, partitions, runs, lag over time, settings."""
     group_id = visit.required("id")
     visit.watcher.looks_at([group_id])
-    found = visit.watcher.view.groups.get(group_id)
-    if found is None and visit.watcher.view.looked_at is None:
-        raise NotThere("The first look at the cluster is under way: reload this page in a moment.")
-    if found is None:
-        raise NotThere(f"There is no group {group_id!r} in this cluster, or you may not see it.")
+    found = _found(visit.watcher.view, group_id)
     is_share = found.type == SHARE
     span = visit.query.get("span", "15m")
     points = visit.history.of(group_id).since(visit.now_ms - CHART_MS.get(span, CHART_MS["15m"]))
@@ -95,6 +91,7 @@ async def group(visit: Visit) -> Page:
     wanted = [part.where for part in found.partitions if part.offset is not None]
     runs = await runs_of(visit, group_id, wanted) if is_share else Runs((), None, None)
     rate = visit.history.of(group_id).settled_per_second()
+    settings = await settings_of(visit, ResourceType.GROUP, group_id) if is_share else []
     return Page(
         "group.html",
         group_id,
@@ -119,16 +116,26 @@ async def group(visit: Visit) -> Page:
             "chart_rows": _chart_rows(lags),
             "spans": tuple(CHART_MS),
             "span": span,
-            "settings": await settings_of(visit, ResourceType.GROUP, group_id) if is_share else (),
+            "settings": settings,
         },
         {
             "group": asdict(found),
             "runs": lambda: [shown.row(group_id) for shown in runs.shown],
             "runs_source": runs.source,
             "lag": lags,
+            "settings": settings,
         },
         parent="/groups" if is_share else "/consumer-groups",
     )  # fmt: skip
+
+
+def _found(view: ClusterView, group_id: str) -> GroupView:
+    found = view.groups.get(group_id)
+    if found is None and view.looked_at is None:
+        raise NotThere("The first look at the cluster is under way: reload this page in a moment.")
+    if found is None:
+        raise NotThere(f"There is no group {group_id!r} in this cluster, or you may not see it.")
+    return found
 
 
 class Runs:

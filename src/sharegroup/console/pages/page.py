@@ -73,6 +73,9 @@ class Visit:
     registry: RegistryValues | None
     """Decodes values by the schema registry; None: there is none."""
     now_ms: int
+    is_live: bool
+    """Whether the page is open and only its live parts are wanted: what is no part of them is not
+    read again."""
 
     def topic(self, name: str = "topic") -> str:
         """Return the topic that a parameter names; raise `NotThere` if the user may not see it."""

@@ -11,7 +11,12 @@ from sharegroup.protocol_enums import ResourceType
 
 
 async def settings_of(visit: Visit, kind: ResourceType, name: str) -> list[dict[str, Any]] | str:
-    """Return the settings, those that somebody set first; or why they cannot be shown."""
+    """Return the settings, those that somebody set first; or why they cannot be shown.
+
+    They are in no live part, so an open page does not read them again.
+    """
+    if visit.is_live:
+        return []
     resource = ConfigResource(kind, name)
     try:
         found = (await visit.admin.describe_configs([resource]))[resource]

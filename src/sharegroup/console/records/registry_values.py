@@ -2,8 +2,8 @@
 
 The address of the registry is fixed by configuration.  A value's first bytes name its schema, which
 is fetched in a thread, one at a time, and kept.  A page waits for it up to `WAIT_SECONDS`; without
-it the value is shown as it is, with a sentence.  Decoding itself is bounded: by the size of the
-value, and for Avro by `check_avro`.
+it the value is shown as it is, with a sentence.  Decoding itself is bounded by the size of the
+value, because a schema with which few bytes become many values does not decode them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sharegroup.console.records.avro_bounds import check_avro
 from sharegroup.schema_registry.decoding import (
     MAGIC,
     PREFIX_BYTES,
@@ -53,7 +52,7 @@ class _Client:
     __slots__ = ("schemas", "thread")
 
     def __init__(self, url: str) -> None:
-        self.schemas = RegistrySchemas(url, OPTIONS, None, check_avro=check_avro)
+        self.schemas = RegistrySchemas(url, OPTIONS, None)
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="console schemas")
 
     def close(self) -> None:
@@ -153,6 +152,8 @@ class RegistryValues:
             document = json.dumps(
                 decode(value[PREFIX_BYTES:]), ensure_ascii=False, default=_plain
             ).encode("utf-8", "backslashreplace")
+        except UnreadableValue as error:
+            return value, f"Not decoded by schema {schema_id}: {error}."
         except Exception as error:  # noqa: BLE001  The classes of three libraries, for any bytes.
             return value, f"Not decoded: it is not of schema {schema_id} ({type(error).__name__})."
         if len(document) > JSON_BYTES_MAX:

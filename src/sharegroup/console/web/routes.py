@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sharegroup.console.access.roles import Change
 from sharegroup.console.pages import (
     around,
+    brokers,
     deletions,
     exports,
     groups,
@@ -104,7 +105,7 @@ ROUTES = (
     Route("/consumer-groups", around.consumer_groups, "Consumer groups", tables=("groups",)),
     Route("/transactions", transactions.transactions, "Transactions", tables=("transactions",)),
     Route("/access", rights.rights, "Access", tables=("acls", "users", "quotas")),
-    Route("/brokers", around.brokers, "Brokers", tables=("brokers",)),
+    Route("/brokers", brokers.brokers, "Brokers", tables=("brokers", "features", "requests")),
 )
 
 DOWNLOADS = (

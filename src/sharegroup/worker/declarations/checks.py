@@ -35,7 +35,7 @@ def checked_topic(name: object, whose: str) -> str:
     )
 
 
-def checked_group(name: object) -> str:
+def checked_group(name: object, declared_by: str = "share_group") -> str:
     """Return ``name`` if the group's own topics can be named after it.
 
     Raises InvalidConfig otherwise.
@@ -44,12 +44,12 @@ def checked_group(name: object) -> str:
         return name
     if callable(name):
         raise InvalidConfig(
-            f"share_group: expected a group's name, got {name!r}; "
-            f"write @app.share_group('group', topics='topic') above the handler"
+            f"{declared_by}: expected a group's name, got {name!r}; "
+            f"write @app.{declared_by}('group', topics='topic') above the handler"
         )
     raise InvalidConfig(
-        f"share group {name!r}: expected 1 to 220 of the characters a-z A-Z 0-9 . _ -, "
-        f"because its own topics are named <group>.retry and so on"
+        f"{declared_by.replace('_', ' ')} {name!r}: expected 1 to 220 of the characters "
+        f"a-z A-Z 0-9 . _ -, because its own topics are named <group>.retry and so on"
     )
 
 

@@ -13,11 +13,15 @@ from collections.abc import Collection, Mapping
 from sharegroup.errors import InvalidConfig
 
 _NO_OFFSETS = (
-    "a share group has no position to move: each record is settled by itself. To go back, use "
+    "a share group has no position to move (a consumer group has: @app.consumer_group): each "
+    "record is settled by itself. To go back, use "
     "`sharegroup groups --reset-offsets`; to see dead letters again, `sharegroup dlq redrive`"
 )
 _NO_COMMIT = "each record is settled when its handler ends: return, raise, or record.accept()"
-_NO_PARTITIONS = "no member owns a partition; record.pause(delay) or raise RetryAfter(delay)"
+_NO_PARTITIONS = (
+    "no member owns a partition (of a consumer group one does: @app.consumer_group); "
+    "record.pause(delay) or raise RetryAfter(delay)"
+)
 _RETRY = (
     "retry=Retry(max_attempts=..., initial_delay=..., multiplier=..., max_delay=..., jitter=..., "
     "retry_on=..., dont_retry_on=...)"
@@ -50,6 +54,8 @@ ELSEWHERE: Mapping[str, str] = {
     "long_running": "max_handling=...: locks are renewed for this time; nothing is paused",
     "virtual_partitions": "order_by=...: records of one key in order, all others concurrently",
     "partition_assignment_strategy": "nothing: the broker assigns the partitions",
+    "exactly_once": "@app.consumer_group(..., exactly_once=True)",
+    "on_failure": "@app.consumer_group(..., on_failure=...): in a share group, others go on",
     "group_instance_id": "nothing: share groups have no static members",
     "group_protocol": "nothing: it is always a share group",
     "rebalance_listener": "nothing: a rebalance takes no record away",
@@ -122,6 +128,48 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Name of an option of `share_group` elsewhere: what to use instead."""
 
+_COMMITS = (
+    "nothing: the offset of the lowest unfinished record is committed each second, and when "
+    "partitions are given up"
+)
+OF_CONSUMER_GROUPS: Mapping[str, str] = {
+    **ELSEWHERE,
+    "manual_offset_management": "commit='manual', and record.finish()",
+    "manual_offsets": "commit='manual', and record.finish()",
+    "enable_auto_commit": _COMMITS,
+    "auto_commit": _COMMITS,
+    "auto_commit_interval_ms": _COMMITS,
+    "transactional": "exactly_once=True",
+    **dict.fromkeys(
+        ("seek", "offset", "offsets"),
+        "app.partitions(group).seek(topic, partition, offset), while it runs, or "
+        "`sharegroup groups reset-offsets`, while no worker does",
+    ),
+    **dict.fromkeys(
+        ("pause", "pause_partition", "resume"),
+        "app.partitions(group).pause(topic, partition), and resume",
+    ),
+    "assign": "nothing: the group assigns the partitions",
+    "partition_assignment_strategy": (
+        "group_protocol='consumer' (the broker assigns) or 'classic' (cooperative-sticky)"
+    ),
+    "rebalance_listener": "app.on('partitions.assigned'), 'partitions.revoked', 'partitions.lost'",
+    "virtual_partitions": "order_by='key': records of one key in order, all others concurrently",
+    "group_configs": "`sharegroup configs`: settings of a consumer group are not declared here",
+    "session_timeout_ms": "the setting consumer.session.timeout.ms of the group on the broker",
+    "heartbeat_interval_ms": "the setting consumer.heartbeat.interval.ms of the group",
+    "group_instance_id": "nothing: static members are not built",
+    "group_id": "the first argument of consumer_group",
+    "consumer_group": "the first argument of consumer_group",
+}
+"""The same for `consumer_group`."""
+
+
+def elsewhere_of(kind: str) -> Mapping[str, str]:
+    """Return the names of options elsewhere for a kind of group, with what to use instead."""
+    return ELSEWHERE if kind == "share" else OF_CONSUMER_GROUPS
+
+
 OF_AN_APP: Mapping[str, str] = {
     "brokers": "bootstrap_servers='host:port'",
     "servers": "bootstrap_servers='host:port'",
@@ -141,19 +189,34 @@ OF_AN_APP: Mapping[str, str] = {
 }
 """Name of an option of an application elsewhere: what to use instead."""
 
+OF_A_SCHEDULE: Mapping[str, str] = {
+    "schedule": "the first argument: app.every('5m') or app.cron('0 6 * * 1-5')",
+    "crontab": "app.cron('0 6 * * 1-5', timezone='Europe/Berlin')",
+    "task": "to=handler, or the decorator above the handler",
+    "args": "payload=..., one value",
+    "kwargs": "payload=..., one value",
+    "relative": "nothing: an interval counts from 1970, so all processes agree",
+    "expires": "missed='skip', or compare the run's due time in the handler",
+    "tz": "timezone='Europe/Berlin'",
+    "coalesce": "missed='last'",
+    "misfire_grace_time": "missed='skip', 'last' or 'all'",
+    "max_instances": "concurrency=... of the handler",
+}
+"""Options of the schedules of Celery and APScheduler."""
+
 
 def refuse_unknown(
     given: Collection[str],
     known: Collection[str],
     whose: str,
-    elsewhere: Mapping[str, str] = ELSEWHERE,
+    elsewhere: Mapping[str, str],
+    kind: str,
 ) -> None:
     """Raise InvalidConfig for the first unknown option, with what to use instead if known."""
     for name in given:
         if name in known:
             continue
         if name in elsewhere:
-            kind = "a share group" if elsewhere is ELSEWHERE else "an App"
             raise InvalidConfig(f"{whose}: {name} is not an option of {kind}; {elsewhere[name]}")
         near = difflib.get_close_matches(name, known, n=1)
         hint = (

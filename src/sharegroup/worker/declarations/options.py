@@ -1,8 +1,8 @@
-"""The options of `share_group`, and the checks that turn them into a `Route`."""
+"""The options of `share_group` and `consumer_group`, and the checks that make a `Route`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -14,15 +14,19 @@ from sharegroup.worker.declarations.checks import (
     checked_topic,
     is_whole,
 )
-from sharegroup.worker.declarations.foreign_options import refuse_unknown
+from sharegroup.worker.declarations.foreign_options import elsewhere_of, refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import (
     Batching,
+    CommitName,
+    GroupProtocolName,
     Holding,
+    OnFailure,
     OnUnreadable,
     RateLimit,
     Route,
+    RouteKind,
     StartFrom,
     rate_limit_of,
 )
@@ -40,14 +44,15 @@ if TYPE_CHECKING:
     from sharegroup.worker.payloads.registry import Registry
 
 OnUnreadableName = OnUnreadable | Literal["dead_letter", "reject", "release"]
+OnFailureName = OnFailure | Literal["block", "retry_topic"]
 StartFromName = StartFrom | Literal["earliest", "latest"]
 Topics = str | Iterable[str]
 
 CONCURRENCY_MAX = 100_000
 
 
-class RouteOptions(TypedDict, total=False):
-    """The options of a handler, in addition to its group and topics."""
+class CommonOptions(TypedDict, total=False):
+    """The options of a handler of a group of either kind."""
 
     name: str
     """The handler's name in metrics, logs and dead letters; by default that of the function."""
@@ -55,7 +60,6 @@ class RouteOptions(TypedDict, total=False):
     processes: int
     retry: Retry | None
     dead_letter: DeadLetter | BrokerDeadLetter | str | None
-    order_by: Callable[[Any], Any] | Literal["key"] | None
     max_handling: Duration | None
     rate_limit: RateLimit | str | None
     batch: Batching | int
@@ -64,29 +68,61 @@ class RouteOptions(TypedDict, total=False):
     payload: Payload | Registry | None
     unreadable: OnUnreadableName
     start_from: StartFromName
-    group_configs: Mapping[str, str]
     retry_tiers: Sequence[Duration]
     steering: bool
     redact: Redact | None
 
 
-def route_of(group: str, topics: Topics, shape: HandlerShape, options: Mapping[str, Any]) -> Route:
+class RouteOptions(CommonOptions, total=False):
+    """The options of a handler of a share group, in addition to its group and topics."""
+
+    order_by: Callable[[Any], Any] | Literal["key"] | None
+    group_configs: Mapping[str, str]
+
+
+class ConsumerGroupOptions(CommonOptions, total=False):
+    """The options of a handler of a consumer group, in addition to its group and topics."""
+
+    order_by: Callable[[Any], Any] | Literal["key", "partition"] | None
+    on_failure: OnFailureName
+    commit: CommitName
+    exactly_once: bool
+    group_protocol: GroupProtocolName
+
+
+OPTIONS_OF: Mapping[RouteKind, Collection[str]] = {
+    RouteKind.SHARE: RouteOptions.__annotations__,
+    RouteKind.CONSUMER: ConsumerGroupOptions.__annotations__,
+}
+
+
+def route_of(
+    group: str,
+    topics: Topics,
+    shape: HandlerShape,
+    options: Mapping[str, Any],
+    *,
+    kind: RouteKind = RouteKind.SHARE,
+) -> Route:
     """Check the options and build the route.
 
     Raises InvalidConfig, which names the group, the handler and the option.
     """
-    whose = f"share group {checked_group(group)!r}, handler {shape.name}"
-    refuse_unknown(options, RouteOptions.__annotations__, whose)
+    whose = f"{kind} group {checked_group(group, f'{kind}_group')!r}, handler {shape.name}"
+    refuse_unknown(options, OPTIONS_OF[kind], whose, elsewhere_of(kind), f"a {kind} group")
     settings: dict[str, Any] = {name: options[name] for name in options if name != "name"}
+    settings["kind"] = kind
+    if kind is RouteKind.CONSUMER and settings.get("order_by") is not None:
+        settings.setdefault("on_failure", OnFailure.BLOCK)
     for name, (written, make) in WRITTEN_OTHERWISE.items():
         if written in settings:
             try:
                 settings[name] = make(settings.pop(written))
             except (InvalidConfig, TypeError, ValueError) as error:
                 raise InvalidConfig(f"{whose}: {written}: {error}") from error
-    for name, kind in ENUMS.items():
-        if settings.get(name) in kind.__members__.values():  # `_problems` refuses other values.
-            settings[name] = kind(settings[name])
+    for name, enum in ENUMS.items():
+        if settings.get(name) in enum.__members__.values():  # `_problems` refuses other values.
+            settings[name] = enum(settings[name])
     named = _topics(topics, whose)
     try:
         route = Route(group=group, topics=named, shape=shape, **settings)
@@ -120,7 +156,11 @@ WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 }
 """Field of the route: the name of its option, and the function that converts its value."""
 
-ENUMS: Mapping[str, type[StrEnum]] = {"unreadable": OnUnreadable, "start_from": StartFrom}
+ENUMS: Mapping[str, type[StrEnum]] = {
+    "unreadable": OnUnreadable,
+    "start_from": StartFrom,
+    "on_failure": OnFailure,
+}
 """The options with a fixed set of values, which are given as members or as strings."""
 
 
@@ -161,8 +201,12 @@ def _contradictions(route: Route) -> Iterator[str]:
             "processes: a handler process finds the handler by module and name; define it at "
             "module level"
         )
-    if route.order_by is not None and route.order_by != "key" and not callable(route.order_by):
-        yield f"order_by={route.order_by!r}; expected 'key', or a function of the payload"
+    words = ("key",) if route.is_share else ("key", "partition")
+    if route.order_by is not None and route.order_by not in words and not callable(route.order_by):
+        expected = " or ".join(map(repr, words))
+        yield f"order_by={route.order_by!r}; expected {expected}, or a function of the payload"
+    if not route.is_share:
+        yield from _consumer_contradictions(route)
     if route.batching is not None and not shape.is_batch:
         yield "batch: its payload is not annotated list[...], so it is called for one record"
     if route.order_by is not None and shape.is_batch:
@@ -181,6 +225,31 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield "steering: with retry=None no record waits, so there is nothing to steer"
     if route.own_topic in route.topics:
         yield f"topic {route.own_topic!r} is the group's own, which is read automatically"
+
+
+def _consumer_contradictions(route: Route) -> Iterator[str]:
+    if route.group_protocol not in ("consumer", "classic"):
+        yield f"group_protocol={route.group_protocol!r}; expected 'consumer' or 'classic'"
+    if route.commit not in ("after", "manual"):
+        yield f"commit={route.commit!r}; expected 'after' or 'manual'"
+    if not isinstance(route.exactly_once, bool):
+        yield f"exactly_once={route.exactly_once!r}; expected True or False"
+    if route.exactly_once and (route.shape.is_batch or route.processes):
+        yield (
+            "exactly_once: a handler of lists, or in other processes, does not say which of its "
+            "records an output belongs to"
+        )
+    if route.exactly_once and route.commit == "manual":
+        yield "exactly_once: commit='manual' finishes records after their outputs; use 'after'"
+    if route.commit == "manual" and route.processes:
+        yield "commit='manual': a handler in another process has no record to finish later"
+    if route.blocks and route.order_by is None:
+        yield "on_failure='block': without order_by no record waits behind another"
+    if isinstance(route.dead_letter, BrokerDeadLetter):
+        yield (
+            "dead_letter: a broker writes dead letters of share groups only; expected a topic's "
+            "name or DeadLetter(...)"
+        )
 
 
 OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
@@ -211,6 +280,17 @@ OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
 """Field of the route: the name of its option, the allowed types, and these in words."""
 
 
+SETTINGS_OF_A_GROUP = (
+    "start_from",
+    "group_configs",
+    "group_protocol",
+    "exactly_once",
+    "retry_tiers",
+    "steering",
+)
+"""Options that are the same for all handlers of a group."""
+
+
 def check_together(routes: Sequence[Route]) -> None:
     """Raise InvalidConfig if two routes of a group contradict each other; it names both."""
     by_group: dict[str, list[Route]] = {}
@@ -221,7 +301,14 @@ def check_together(routes: Sequence[Route]) -> None:
 
 
 def _check_pair(first: Route, second: Route) -> None:
-    both = f"share group {first.group!r}: handlers {first.shape.name} and {second.shape.name}"
+    both = (
+        f"{first.kind} group {first.group!r}: handlers {first.shape.name} and {second.shape.name}"
+    )
+    if first.kind is not second.kind:
+        raise InvalidConfig(
+            f"{both} are of a {first.kind} group and of a {second.kind} group; a group id belongs "
+            f"to one kind: give one of them a group of its own"
+        )
     if shared := sorted(set(first.topics) & set(second.topics)):
         raise InvalidConfig(
             f"{both} both have topic {shared[0]!r}; a record goes to one handler of a group: "
@@ -232,7 +319,14 @@ def _check_pair(first: Route, second: Route) -> None:
             f"{both} have the same name, which identifies them in metrics and dead letters; "
             f"give one of them another: name='...'"
         )
-    for name in ("start_from", "group_configs", "retry_tiers", "steering"):
+    for name in (
+        "start_from",
+        "group_configs",
+        "group_protocol",
+        "exactly_once",
+        "retry_tiers",
+        "steering",
+    ):
         if getattr(first, name) != getattr(second, name):
             raise InvalidConfig(
                 f"{both} differ in {name}, which is a setting of the group: "

@@ -80,6 +80,28 @@ class OnUnreadable(StrEnum):
     RELEASE = "release"
 
 
+class RouteKind(StrEnum):
+    """The kind of group that a route's records come from."""
+
+    SHARE = "share"
+    """A share group: records are locked one by one, and settled one by one."""
+    CONSUMER = "consumer"
+    """A consumer group: partitions have owners, and offsets are committed."""
+
+
+class OnFailure(StrEnum):
+    """The place in which a failed record of a consumer group waits for its next attempt."""
+
+    BLOCK = "block"
+    """In this process, and the records behind it in its order wait with it."""
+    RETRY_TOPIC = "retry_topic"
+    """In a retry topic; the records behind it overtake it."""
+
+
+CommitName = Literal["after", "manual"]
+GroupProtocolName = Literal["consumer", "classic"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
     """Limits of holding: keeping records locked in memory for a short retry.
@@ -112,11 +134,12 @@ class Batching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A handler with its topics, group and options, as `App.share_group` declares it."""
+    """A handler with its topics, group and options, as the application declares it."""
 
     group: str
     topics: tuple[str, ...]
     shape: HandlerShape
+    kind: RouteKind = RouteKind.SHARE
     concurrency: int | Literal["auto"] = 32
     """The number of handlers that run concurrently in this process."""
     processes: int = 0
@@ -127,7 +150,16 @@ class Route:
     retry: Retry | None = RETRY
     dead_letter: DeadLetter | BrokerDeadLetter | None = DEAD_LETTER
     """None if records that cannot be processed are rejected, which only an event reports."""
-    order_by: Callable[[Any], Any] | Literal["key"] | None = None
+    order_by: Callable[[Any], Any] | Literal["key", "partition"] | None = None
+    """``"partition"`` is for consumer groups only."""
+    on_failure: OnFailure = OnFailure.RETRY_TOPIC
+    """Only for consumer groups."""
+    commit: CommitName = "after"
+    """``"manual"``: a record of a consumer group is finished by `Record.finish`, not by its end."""
+    exactly_once: bool = False
+    """Whether a consumer group's offsets and the records its handlers send are one transaction."""
+    group_protocol: GroupProtocolName = "consumer"
+    """The protocol of a consumer group: ``consumer`` (KIP-848), or ``classic``."""
     max_handling_seconds: float | None = 300.0
     """A handler that runs longer is cancelled and fails.  Until then its lock is renewed."""
     rate_limit: RateLimit | None = None
@@ -166,6 +198,16 @@ class Route:
         for name, value in changes.items():
             object.__setattr__(route, name, value)
         return route
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its group is a share group."""
+        return self.kind is RouteKind.SHARE
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a failed record waits in this process, however long."""
+        return self.on_failure is OnFailure.BLOCK and not self.is_share
 
     @property
     def own_topic(self) -> str:

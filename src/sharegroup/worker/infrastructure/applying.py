@@ -6,6 +6,7 @@ A topic that exists already therefore counts as created.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,18 +22,23 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.protocol_enums import AclOperation, ResourceType
+from sharegroup.schedules.schedule import REVISION_MAX
+from sharegroup.schedules.schedule_client import ScheduleNotFound
 from sharegroup.worker.events import Event
 from sharegroup.worker.infrastructure.asking import found, visible
 from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeKind, changes
 from sharegroup.worker.infrastructure.rights import (
+    SchedulesNeed,
     acl_changes,
+    acls_of,
     needed as needed_rights,
     refusal,
-    required_acls,
 )
+from sharegroup.worker.infrastructure.schedule_changes import SCHEDULE, schedule_changes
 from sharegroup.worker.infrastructure.wanted import ANNOUNCING, wanted_by
 
 if TYPE_CHECKING:
+    from sharegroup.schedules.schedule_client import Schedules
     from sharegroup.worker.application import Application
 
 
@@ -54,24 +60,33 @@ async def plan(
     *,
     former: Iterable[str] = (),
     acls_for: str | None = None,
+    schedules: Schedules | None = None,
 ) -> list[Change]:
     """Determine the changes that make the cluster match the application's declarations.
 
     ``former`` has groups that are no longer declared, whose topics are listed as surplus.  If
     ``acls_for`` names the user of the workers, the ACLs that it needs are declarations, too.
+    ``schedules`` are those of the application that are stored; None compares no schedules.
     """
     needed = wanted_by(app)
     planned = changes(needed, await found(admin, needed, former=former))
     if acls_for is not None:
-        required = required_acls(app.route_list, app.name if app.announce else None)
-        planned += await acl_changes(required, admin, acls_for)
+        planned += await acl_changes(acls_of(app), admin, acls_for)
+    if schedules is not None:
+        stored = (await schedules.list()).schedules
+        # In a thread, because a payload of a schema registry is encoded for the comparison.
+        planned += await asyncio.to_thread(schedule_changes, app.schedule_list, stored)
     return planned
 
 
 async def apply(
-    admin: AdminClient, planned: Sequence[Change], *, prune: bool = False
+    admin: AdminClient,
+    planned: Sequence[Change],
+    *,
+    prune: bool = False,
+    schedules: Schedules | None = None,
 ) -> list[Applied]:
-    """Make the changes that are possible; deletes topics only with ``prune``."""
+    """Make the changes that are possible; deletes topics and schedules only with ``prune``."""
     done: list[Applied] = []
     created = [difference for difference in planned if difference.topic is not None]
     if created:
@@ -90,7 +105,11 @@ async def apply(
         # Topics first: a group's dead-letter topic must allow it before the group names it.
         done += await _set(admin, resource, planned)
     done += await _create_acls(admin, planned)
-    deleted = [difference for difference in planned if difference.kind is ChangeKind.SURPLUS]
+    surplus = [difference for difference in planned if difference.kind is ChangeKind.SURPLUS]
+    if prune and schedules is not None:
+        removed = [difference for difference in surplus if difference.resource == SCHEDULE]
+        done += [await _remove(schedules, difference) for difference in removed]
+    deleted = [difference for difference in surplus if difference.resource != SCHEDULE]
     if deleted and prune:
         # Last, so a failure before has deleted nothing.
         deletions = await admin.delete_topics([difference.name for difference in deleted])
@@ -98,7 +117,11 @@ async def apply(
             Applied(difference, _unless(deletions[difference.name], UnknownTopicOrPartition))
             for difference in deleted
         ]
-    made = [change for change, error in done if error is None and change.acl is None]
+    made = [
+        change
+        for change, error in done
+        if error is None and change.acl is None and change.resource != SCHEDULE
+    ]
     await visible(admin, made)
     return done
 
@@ -157,6 +180,17 @@ async def prepare(
     return made
 
 
+async def _remove(schedules: Schedules, surplus: Change) -> Applied:
+    """Remove a schedule that is no longer declared."""
+    try:
+        await schedules.remove(surplus.name, revision=int(surplus.now or REVISION_MAX))
+    except ScheduleNotFound:
+        return Applied(surplus, None)  # Another one has removed it.
+    except KafkaError as error:
+        return Applied(surplus, error)
+    return Applied(surplus, None)
+
+
 async def _not_created(
     app: Application, admin: AdminClient, planned: Sequence[Change]
 ) -> KafkaError:
@@ -165,7 +199,7 @@ async def _not_created(
     for change in planned:
         if isinstance(described[change.name], UnknownTopicOrPartition):
             return TopicAuthorizationFailed(change.why)
-    rights = needed_rights(app.route_list)
+    rights = needed_rights(app.route_list, SchedulesNeed.of(app))
     missing = {
         refused.name: rights.get(refused.name, frozenset({AclOperation.READ}))
         for refused in planned

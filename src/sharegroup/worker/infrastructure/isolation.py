@@ -39,7 +39,8 @@ async def check_isolation(app: Application, admin: AdminClient) -> None:
 
 
 async def _check(app: Application, admin: AdminClient) -> None:
-    groups = sorted({route.group for route in app.route_list})
+    # The consumers of consumer groups have the isolation level themselves.
+    groups = sorted({route.group for route in app.route_list if route.is_share})
     resources = [ConfigResource(ResourceType.GROUP, group) for group in groups]
     for resource, configs in (await admin.describe_configs(resources)).items():
         if isinstance(configs, KafkaError):

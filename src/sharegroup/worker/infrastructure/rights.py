@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter, TopicDescription
@@ -27,7 +27,9 @@ from sharegroup.errors import (
 )
 from sharegroup.fleet.fleet_topics import commands_topic, workers_topic
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
+from sharegroup.schedules.schedule import owners_group, schedules_topic
 from sharegroup.waiting.retry_topics import scheduler_group
+from sharegroup.worker.application import Application
 from sharegroup.worker.dead_letters import letters_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.infrastructure.changes import Change, ChangeKind
@@ -56,16 +58,42 @@ class RequiredAcl(NamedTuple):
     why: str
 
 
-def required_acls(routes: Iterable[Route], announced: str | None = None) -> list[RequiredAcl]:
+class SchedulesNeed(NamedTuple):
+    """What the schedules of an application need."""
+
+    app_name: str
+    topics: tuple[str, ...]
+    """The topics of their runs; empty without schedules."""
+
+    @classmethod
+    def of(cls, app: Application) -> Self:
+        """Return what the schedules of this application need."""
+        topics = sorted({schedule.topic for schedule in app.schedule_list})
+        return cls(app.name, tuple(topics))
+
+
+NO_SCHEDULES = SchedulesNeed("", ())
+
+
+def required_acls(
+    routes: Iterable[Route],
+    schedules: SchedulesNeed = NO_SCHEDULES,
+    announced: str | None = None,
+) -> list[RequiredAcl]:
     """Return the ACLs for workers that prepare nothing, each once, in the order of the routes.
 
     The retry topics have one prefix, so tiers may change without new ACLs.  ``announced`` is the
     name of an application whose workers announce themselves.
     """
-    acls = dict.fromkeys(acl for route in routes for acl in _of_route(route))
-    if announced is not None:
-        acls |= dict.fromkeys(_of_announcing(announced))
-    return list(acls)
+    of_routes = (acl for route in routes for acl in _of_route(route))
+    of_fleet = () if announced is None else _of_announcing(announced)
+    return list(dict.fromkeys((*of_routes, *_of_schedules(schedules), *of_fleet)))
+
+
+def acls_of(app: Application) -> list[RequiredAcl]:
+    """Return the ACLs for workers of an application that prepare nothing."""
+    announced = app.name if app.announce else None
+    return required_acls(app.route_list, SchedulesNeed.of(app), announced)
 
 
 async def acl_changes(
@@ -120,6 +148,9 @@ def _of_route(route: Route) -> Iterator[RequiredAcl]:
         if route.steering:
             ids = f"{scheduler}."
             yield RequiredAcl(AclOperation.WRITE, IDS, ids, PREFIXED, "to carry out commands")
+    if route.exactly_once:
+        ids = f"{route.group}."
+        yield RequiredAcl(AclOperation.WRITE, IDS, ids, PREFIXED, "to commit in transactions")
     letters = letters_topic(route)
     if letters is not None:
         yield RequiredAcl(AclOperation.WRITE, TOPIC, letters, LITERAL, "dead letters")
@@ -131,14 +162,31 @@ def _of_announcing(app: str) -> Iterator[RequiredAcl]:
     yield RequiredAcl(read, TOPIC, commands_topic(app), LITERAL, "to be quieted and stopped")
 
 
+def _of_schedules(need: SchedulesNeed) -> Iterator[RequiredAcl]:
+    app_name, topics = need
+    if not topics:
+        return
+    own = schedules_topic(app_name)
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        yield RequiredAcl(operation, TOPIC, own, LITERAL, "schedules")
+    for topic in topics:
+        yield RequiredAcl(AclOperation.WRITE, TOPIC, topic, LITERAL, "runs of schedules")
+    yield RequiredAcl(AclOperation.READ, GROUP, owners_group(app_name), LITERAL, "to make runs")
+    yield RequiredAcl(
+        AclOperation.WRITE,
+        *(AclResourceType.TRANSACTIONAL_ID, f"{own}.", PREFIXED),
+        "to make each run once",
+    )
+
+
 ANSWER_SECONDS_MAX = 10.0
 READ, WRITE = AclOperation.READ, AclOperation.WRITE
 Rights = Mapping[str, frozenset[AclOperation]]
 """Topic: the operations that are required or missing on it."""
 
 
-def needed(routes: Iterable[Route]) -> Rights:
-    """Return the operations that these routes need on each topic.
+def needed(routes: Iterable[Route], schedules: SchedulesNeed = NO_SCHEDULES) -> Rights:
+    """Return the operations that these routes and schedules need on each topic.
 
     Without retries, a group's own topic is not required: it has only redriven records.
     """
@@ -155,6 +203,9 @@ def needed(routes: Iterable[Route]) -> Rights:
         letters = letters_topic(route)
         if letters is not None:
             need(letters, WRITE)
+    for topic in schedules.topics:
+        need(topic, WRITE)
+        need(schedules_topic(schedules.app_name), READ, WRITE)
     return rights
 
 
@@ -176,7 +227,9 @@ async def announcing_refusal(app: str, admin: AdminClient) -> str:
     return refusal(missing, admin.principal) if any(missing.values()) else ""
 
 
-async def check_rights(routes: Iterable[Route], admin: AdminClient) -> None:
+async def check_rights(
+    routes: Iterable[Route], admin: AdminClient, schedules: SchedulesNeed = NO_SCHEDULES
+) -> None:
     """Check the rights of the user; raises TopicAuthorizationFailed or GroupAuthorizationFailed.
 
     The error names all missing rights.  Rights that a broker does not report count as given.  If no
@@ -185,15 +238,15 @@ async def check_rights(routes: Iterable[Route], admin: AdminClient) -> None:
     """
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            await _check(tuple(routes), admin)
+            await _check(tuple(routes), admin, schedules)
     except (TimeoutError, RequestTimedOut, UnsupportedVersion) as error:
         log.warning(
             "event=rights.unknown error=%r reason='no broker reported the permissions'", error
         )
 
 
-async def _check(routes: Sequence[Route], admin: AdminClient) -> None:
-    rights = needed(routes)
+async def _check(routes: Sequence[Route], admin: AdminClient, schedules: SchedulesNeed) -> None:
+    rights = needed(routes, schedules)
     described = await admin.describe_topics(rights, include_authorized_operations=True)
     missing = {name: _missing(rights[name], described[name]) for name in rights}
     if any(missing.values()):
@@ -201,6 +254,7 @@ async def _check(routes: Sequence[Route], admin: AdminClient) -> None:
     # Listing the committed offsets of a group requires DESCRIBE, which READ includes.
     groups = {route.group for route in routes}
     groups |= {scheduler_group(route.group) for route in routes if route.retry is not None}
+    groups |= {owners_group(schedules.app_name)} if schedules.topics else set()
     answers = await admin.list_consumer_group_offsets(dict.fromkeys(sorted(groups), ()))
     closed = [
         repr(group)

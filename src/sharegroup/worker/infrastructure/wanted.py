@@ -78,7 +78,7 @@ class RequiredTopic:
 
 @dataclass(frozen=True, slots=True)
 class RequiredGroup:
-    """The settings that a share group must have."""
+    """The settings that a group must have; none for a consumer group."""
 
     group: str
     configs: Mapping[str, str]
@@ -102,6 +102,7 @@ class Totals:
     retry_topics: int
     dead_letter_topics: int
     share_groups: int
+    consumer_groups: int
     retry_schedulers: int
     """Consumer groups that move records through the retry topics: one for each group that retries.
 
@@ -110,12 +111,15 @@ class Totals:
 
     def __str__(self) -> str:
         others = self.topics - self.retry_topics - self.dead_letter_topics
-        groups = self.share_groups + self.retry_schedulers
+        groups = self.share_groups + self.consumer_groups + self.retry_schedulers
+        consumer_groups = (
+            f"{_counted(self.consumer_groups, 'consumer group')}, " if self.consumer_groups else ""
+        )
         return (
             f"{_counted(self.topics, 'topic')} ({others} of the application, {self.retry_topics} "
             f"for retries, {self.dead_letter_topics} for dead letters) and "
             f"{_counted(groups, 'group')} ({_counted(self.share_groups, 'share group')}, "
-            f"{_counted(self.retry_schedulers, 'retry scheduler')})"
+            f"{consumer_groups}{_counted(self.retry_schedulers, 'retry scheduler')})"
         )
 
 
@@ -146,7 +150,8 @@ def totals(
         topics=len(wanted(routes, declared, announced=announced).topics),
         retry_topics=len(retries),
         dead_letter_topics=len(letters),
-        share_groups=len({route.group for route in routes}),
+        share_groups=len({route.group for route in routes if route.is_share}),
+        consumer_groups=len({route.group for route in routes if not route.is_share}),
         retry_schedulers=len({route.group for route in routes if route.retry is not None}),
     )
 
@@ -180,6 +185,8 @@ def wanted(
     groups: dict[str, dict[str, str]] = {}
     for route in routes:
         settings = groups.setdefault(route.group, {})
+        if not route.is_share:
+            continue  # A consumer group needs no settings.
         for name, value in _settings(route):
             if settings.setdefault(name, value) != value:
                 raise InvalidConfig(
@@ -187,7 +194,7 @@ def wanted(
                     f"{settings[name]!r} and, in handler {route.shape.name}, as {value!r}"
                 )
     for group, settings in groups.items():
-        if settings[ISOLATION] != COMMITTED:
+        if settings.get(ISOLATION, COMMITTED) != COMMITTED:
             raise InvalidConfig(
                 f"group {group!r}: its group_configs declare {ISOLATION}={settings[ISOLATION]}; "
                 f"expected {COMMITTED} or none, because dead letters are sent back in transactions"

@@ -28,9 +28,12 @@ def metrics_page(
     """
     admin = open_admin(app)
     stack.push_async_callback(admin.close)
-    waiting = GroupBacklog(
-        admin, RealTimeClock(), sorted({route.group for route in app.route_list})
-    )
+    share_groups = {route.group for route in app.route_list if route.is_share}
+    consumed: dict[str, set[str]] = {}
+    for route in app.route_list:
+        if not route.is_share:
+            consumed.setdefault(route.group, {route.own_topic}).update(route.topics)
+    waiting = GroupBacklog(admin, RealTimeClock(), sorted(share_groups), consumed)
     asking = asyncio.ensure_future(waiting.run())
     stack.callback(asking.cancel)
     collector = WorkerCollector(worker, lambda: waiting)

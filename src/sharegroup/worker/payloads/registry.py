@@ -17,10 +17,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.registry_address import client_conf
+from sharegroup.schema_registry.avro_values import CheckPayload, payload_check
 from sharegroup.worker.payloads.json_values import from_plain, schema_of, to_plain
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ SERVER_ERROR = 500
 NOT_OF_THE_BYTES = (401, 403, 407, 408, 429)
 """Statuses below `SERVER_ERROR` that say nothing of the schema: a password that has changed, a
 registry that is slow or has too many requests.  A record must not become a dead letter for them."""
+SCHEMAS_MAX = 1_000
+"""Schemas of which a reader keeps how payloads are checked."""
 IN_MEMORY = "mock://"
 """Beginning of the address of Confluent's registry in memory."""
 
@@ -191,6 +195,27 @@ def _without_retrieval(serializer: Any) -> Any:
     return type(serializer.__name__, (serializer,), {"_get_parsed_schema": parsed_schema})
 
 
+def _avro_reader(avro: Any, deserialize_id: Callable[..., Any], client: Any) -> Any:
+    """Return an Avro deserializer that checks payloads before they are decoded."""
+
+    @lru_cache(maxsize=SCHEMAS_MAX)
+    def check_of(number: int | None, guid: str | None) -> CheckPayload | None:
+        of_guid, of_number = client.get_schema_by_guid, client.get_schema
+        schema = of_guid(guid) if number is None else of_number(number)
+        is_encoded = bool(schema.rule_set and schema.rule_set.encoding_rules)
+        return payload_check(reader._get_parsed_schema(schema), {}, is_encoded=is_encoded)
+
+    def checked(value: bytes, context: Any, schema_id: Any) -> Any:
+        payload = deserialize_id(value, context, schema_id)
+        guid = None if schema_id.guid is None else str(schema_id.guid)
+        if (check := check_of(schema_id.id, guid)) is not None:
+            check(payload.getbuffer()[payload.tell() :])
+        return payload
+
+    reader = avro.AvroDeserializer(client, conf={"schema.id.deserializer": checked})
+    return reader
+
+
 def _title_of(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else "payload"
 
@@ -202,7 +227,12 @@ def _library() -> _Library:
         with warnings.catch_warnings(record=True):
             # Imported here, because these libraries are optional and large.
             import httpx
-            from confluent_kafka.schema_registry import SchemaRegistryClient, avro, json_schema
+            from confluent_kafka.schema_registry import (
+                SchemaRegistryClient,
+                avro,
+                dual_schema_id_deserializer,
+                json_schema,
+            )
             from confluent_kafka.schema_registry.error import SchemaRegistryError
             from confluent_kafka.serialization import MessageField, SerializationContext
     except ModuleNotFoundError as error:
@@ -216,7 +246,7 @@ def _library() -> _Library:
         client=SchemaRegistryClient.new_client,
         serializers={
             "avro": (
-                avro.AvroDeserializer,
+                lambda client: _avro_reader(avro, dual_schema_id_deserializer, client),
                 lambda client, schema, conf: avro.AvroSerializer(client, schema, conf=conf),
             ),
             "json": (

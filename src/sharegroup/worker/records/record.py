@@ -8,14 +8,15 @@ precedence over the handler's result or exception.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, redrive_headers
+from sharegroup.schedules.schedule import RUN_HEADER, ScheduledRun, parsed_run
 from sharegroup.worker.durations import Duration
-from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
+from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
 
 VERBS = {
@@ -46,10 +47,13 @@ CURRENT: ContextVar[Any] = ContextVar("sharegroup_record", default=None)
 """The `sharegroup.worker.Record` being handled; in a batch handler the first of the batch."""
 CURRENT_SLOT: ContextVar[Any] = ContextVar("sharegroup_slot", default=None)
 """The `HandlerSlot` that runs the handler, whose time is limited; each slot's task sets it once."""
+CURRENT_OUTBOX: ContextVar[Outbox | None] = ContextVar("sharegroup_outbox", default=None)
+"""The outbox of senders in a handler; None for that of the application.  Set once by each slot."""
 CURRENT_GROUP: ContextVar[str] = ContextVar("sharegroup_group", default="")
 """The group for which the record is handled; each handler slot sets it once."""
 
-Decision = Reject | Release | RetryAfter | Literal["accept"]
+Decision = Reject | Release | RetryAfter | Literal["accept", "later"]
+"""``later``: the handler has returned, and `Record.finish` is to come (``commit="manual"``)."""
 
 
 class AlreadyDecided(RuntimeError):
@@ -116,6 +120,15 @@ class Record:
         """The application's headers, without those that the worker adds."""
         return own_headers(self.delivery.headers)
 
+    @property
+    def scheduled_run(self) -> ScheduledRun | None:
+        """The run of a schedule that this record is; None if it is none.
+
+        It is a claim: every producer of the topic can write such a header.
+        """
+        content = self.header(RUN_HEADER)
+        return None if content is None else parsed_run(content.decode("utf-8", "replace"))
+
     def header(self, name: str) -> bytes | None:
         """The content of the last header of this name; None if it is missing or null."""
         contents = [content for title, content in self.headers if title == name]
@@ -175,6 +188,19 @@ class Record:
         """Accept the record, regardless of what the handler returns or raises afterwards."""
         self._decide("accept")
 
+    def finish(self) -> bool:
+        """Finish a record whose handler has returned, with ``commit="manual"``.
+
+        Then its offset may be committed.  While the handler runs, it is the same as `accept`.
+        Returns False if the partition was taken away, so that the next owner runs the record.
+        """
+        if self.decision != "later":
+            self._decide("accept")
+        else:
+            self.decision = "accept"
+            self._in_loop(self.delivery.accept)
+        return not self.delivery.is_lost
+
     def release(self) -> None:
         """Release the record to any member, as raising `Release` does."""
         self._decide(Release())
@@ -192,11 +218,15 @@ class Record:
 
     def renew(self) -> None:
         """Renew the acquisition lock now; the worker itself renews it up to ``max_handling``."""
+        self._in_loop(self.delivery.renew)
+
+    def _in_loop(self, function: Callable[[], None]) -> None:
+        """Call a function in the worker's event loop, from whatever thread."""
         loop = LOOP.get()
         if loop is None or asyncio._get_running_loop() is loop:
-            self.delivery.renew()
+            function()
         else:
-            loop.call_soon_threadsafe(self.delivery.renew)
+            loop.call_soon_threadsafe(function)
 
     def _decide(self, decision: Decision) -> None:
         if self.decision is not None:

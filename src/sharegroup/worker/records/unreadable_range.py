@@ -7,8 +7,11 @@ have a letter each.  After the first of them is durable, the others leave out th
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sharegroup.errors import UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
 
 if TYPE_CHECKING:
@@ -19,6 +22,38 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX = 900 * 1024
 """The bytes of a batch that a letter has; with its headers it fits into Kafka's default limit."""
 NO_TIME = -1
+
+
+class UnreadableOffsets(UnreadableBatch):
+    """Offsets of an owned partition of a consumer group that cannot be read."""
+
+    delivery_count = 1
+    deadline = math.inf
+
+    def __init__(
+        self,
+        error: UnreadableBatch,
+        *,
+        settle: Callable[[AcknowledgeType], None],
+        is_gone: Callable[[], bool],
+    ) -> None:
+        super().__init__(
+            error,
+            topic=error.topic,
+            partition=error.partition,
+            first=error.first,
+            end=error.end,
+            batch=error.batch,
+            action="the handler goes on behind them",
+        )
+        self.settle = settle
+        """Finishes the offsets, or has them delivered again."""
+        self._is_gone = is_gone
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether others may own the partition."""
+        return self._is_gone()
 
 
 class UnreadableRange:
@@ -33,7 +68,9 @@ class UnreadableRange:
     headers: tuple[Header, ...] = ()
     timestamp_ms = NO_TIME
 
-    def __init__(self, error: UnreadableDelivery, buried: dict[int, int]) -> None:
+    def __init__(
+        self, error: UnreadableDelivery | UnreadableOffsets, buried: dict[int, int]
+    ) -> None:
         """``buried`` has the batch whose bytes are in a durable letter, by partition."""
         self.error = error
         self._buried = buried

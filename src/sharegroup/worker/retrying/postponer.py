@@ -99,6 +99,10 @@ class Postponer:
         self._group = group
         self._tiers = tiers
 
+    def through(self, outbox: Outbox) -> Postponer:
+        """Return the same with another outbox."""
+        return Postponer(outbox, self._clock, self._group, self._tiers)
+
     def postpone(
         self, delivery: DeliveredRecord, story: Story, decided: Moment, *, shrunk: bool = False
     ) -> Awaitable[WrittenRecord]:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from sharegroup.errors import KafkaError
 from sharegroup.waiting.control_records import ControlRecord
-from sharegroup.worker.ports import Header, WrittenRecord
+from sharegroup.worker.ports import BufferedRecord, Header, SendOptions, WrittenRecord
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
 
 
@@ -25,6 +25,15 @@ class MovedRecord(NamedTuple):
     headers: Sequence[Header] = ()
     partition: int | None = None
     """None lets the key choose."""
+
+    def buffered(self) -> BufferedRecord:
+        """Return it as a record of a transaction."""
+        options: SendOptions = {
+            "key": self.key,
+            "headers": self.headers,
+            "partition": self.partition,
+        }
+        return BufferedRecord(self.topic, self.value, options)
 
 
 class MovesRefused(KafkaError):

@@ -1,4 +1,4 @@
-"""Runs one share group in this process: its members take records for the handlers of its routes.
+"""Runs one group in this process: its members take records for the handlers of its routes.
 
     topic ------ intake --take--> the route's runner ----> settled --> sent with the next request
     own topic -- intake --take--> the runner of the record's origin topic --^
@@ -17,13 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.decide import Postpone
+from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
+from sharegroup.worker.consuming.group_log import GroupReading
+from sharegroup.worker.consuming.group_source import GroupSource
+from sharegroup.worker.decisions.decide import Postpone, Redeliver
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.route import Route, StartFrom
 from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
-from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.ports import DeliveredRecord, RecordSource
 from sharegroup.worker.records.outcomes import Stopped
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.alone import Alone
@@ -31,6 +34,7 @@ from sharegroup.worker.running.group_parts import GroupParts, RecordEvents
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.held_retries import HeldRetry
 from sharegroup.worker.running.intake import Intake
+from sharegroup.worker.running.partition_changes import PartitionChanges
 from sharegroup.worker.running.record_routing import RecordRouting
 from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.route_runner import RouteRunner
@@ -66,8 +70,27 @@ class GroupReport:
     """The number of released records, begun or not, by topic and partition."""
 
 
+def _sources(
+    route: Route, in_flight: Mapping[str, int], parts: WorkerParts, changes: PartitionChanges
+) -> list[RecordSource]:
+    """Open a member of the route's group for each topic; ``in_flight`` has their bytes."""
+    if route.is_share:
+        return [parts.open_source(route.group, topic, in_flight[topic]) for topic in in_flight]
+    sources: list[RecordSource] = []
+    for topic, in_flight_bytes in in_flight.items():
+        # In the own topic, no record may be passed over.
+        start_from = StartFrom.EARLIEST if topic == route.own_topic else route.start_from
+        reading = GroupReading(
+            *(route.group, topic, in_flight_bytes, route.group_protocol, start_from),
+            exactly_once=route.exactly_once,
+        )
+        group_log = parts.open_group_log(reading)
+        sources.append(GroupSource(reading, group_log, parts.clock, changes))
+    return sources
+
+
 class GroupRunner:
-    """Runs the members, the routes and the background tasks of one share group."""
+    """Runs the members, the routes and the background tasks of one group."""
 
     def __init__(
         self,
@@ -84,8 +107,14 @@ class GroupRunner:
         # The own topic has records of all routes.  Each topic has a member of its own
         # (docs/adr/0018).
         in_flight[own_topic] = max(in_flight.values())
-        sources = [parts.open_source(group, topic, in_flight[topic]) for topic in in_flight]
+        changes = PartitionChanges(group, events)
+        sources = _sources(routes[0], in_flight, parts, changes)
         self.group = group
+        self.is_share = routes[0].is_share
+        self.partitions = ConsumedPartitions(
+            group, [source for source in sources if isinstance(source, GroupSource)]
+        )
+        """The partitions of a consumer group that this process owns; none of a share group."""
         self._ask_for_limits = parts.group_limits
         self._clock = parts.clock
         self._parts = GroupParts(
@@ -99,6 +128,7 @@ class GroupRunner:
         self.runners = [RouteRunner(route, self._parts, middlewares) for route in routes]
         self._parts.alone.join(self)
         self._routing = RecordRouting(self.runners, self._parts)
+        changes.join(self._parts, self._routing, self._postpone)
         self._intakes = [
             Intake(source, self._parts, is_own=source.topic == own_topic) for source in sources
         ]
@@ -147,7 +177,7 @@ class GroupRunner:
             self._background = [
                 tasks.create_task(self._run_held()),
                 tasks.create_task(self._watch.run()),
-                tasks.create_task(self._ask_limits()),
+                *([tasks.create_task(self._ask_limits())] if self.is_share else []),
                 # The own topic first: its suspects run before records that may end the process.
                 *(tasks.create_task(self._take(intake)) for intake in reversed(self._intakes)),
             ]
@@ -227,13 +257,17 @@ class GroupRunner:
         self._parts.members.flush()
 
     def _postpone_held(self) -> None:
-        """Move the held records, with their stories, to the retry topics."""
+        """Move the held records, with their stories, to the retry topics, unless they block."""
         self._postpone(self._parts.held.take_all())
 
     def _postpone(self, held: Sequence[HeldRetry]) -> None:
         now, wall_ms = self._clock.now(), self._clock.wall_ms()
         for due, record in held:
-            if not record.is_done:
+            if record.is_done:
+                continue
+            if record.route.blocks:
+                self._routing.runner_of(record).settlement.carry_out(record, Redeliver())
+            else:
                 # The wall clock may have been set since the failure.
                 due_ms = max(wall_ms + round((due - now) * 1000), 0)
                 settlement = self._routing.runner_of(record).settlement

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.worker.decisions.decide import Bury, Redeliver, Step, decide, may_run
+from sharegroup.worker.consuming.owned_partition import ConsumedRecord
+from sharegroup.worker.decisions.decide import Bury, Hold, Redeliver, Step, decide, may_run
 from sharegroup.worker.decisions.messages import class_name
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.payloads.codec import UnreadablePayload
@@ -32,6 +34,8 @@ from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.telemetry.state import HandlerCounts
 
+RELEASED_MS = 1_000
+"""The time after which a released record of a consumer group runs again, in this process."""
 NO_FAILURES = (Reject, Release, UnreadablePayload)
 
 
@@ -173,6 +177,8 @@ class HandlerRuns:
             self._counts.succeeded += 1
             settlement.accept(record, seconds)
             return
+        if isinstance(record.delivery, ConsumedRecord):
+            record.delivery.drop_outputs()  # Its retry or its letter goes into the transaction.
         holding_seconds = settlement.may_hold_seconds(record, now) if may_hold else 0
         try:
             step = self._judge(record, error, holding_seconds)
@@ -181,6 +187,12 @@ class HandlerRuns:
             parts.events.say(logging.ERROR, "record.unjudged", record, text)
             parts.events.tell("record.failed", record, error, {"step": Bury.__name__})
             step = Bury(record.story, DeadLetterReason.NOT_RETRIED, error)
+        if type(step) is Redeliver and not self._route.is_share and parts.may_hold:
+            # In its order: records behind it must not overtake it.
+            due_ms = parts.clock.wall_ms() + RELEASED_MS
+            step = Hold(replace(record.story, due_ms=due_ms))
+            self._counts.released += 1
+            parts.events.tell("record.released", record)
         settlement.carry_out(record, step)
 
     def _judge(self, record: TakenRecord, error: BaseException, holding_seconds: float) -> Step:

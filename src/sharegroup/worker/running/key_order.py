@@ -113,7 +113,7 @@ def find_key(record: TakenRecord) -> None:
     route = record.route
     order_by = route.order_by
     if not callable(order_by):
-        record.key = record.delivery.key
+        record.key = record.delivery.key if order_by == "key" else record.topic_partition
         return
     try:
         record.payload = route.codec.decode(record.delivery.value)

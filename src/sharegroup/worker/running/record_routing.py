@@ -68,6 +68,9 @@ class RecordRouting:
     def _room_of(self, runner: RouteRunner) -> int:
         if self._parts.writes.is_full:
             return 0
+        held, holding = self._parts.held, runner.route.holding
+        if runner.route.blocks and (len(held) >= holding.records or held.bytes >= holding.bytes):
+            return 0
         lock_seconds = self._parts.members.lock_seconds or LOCK_SECONDS_DEFAULT
         return runner.room(self._parts.clock.now(), lock_seconds)
 
@@ -89,15 +92,13 @@ class RecordRouting:
                 story = from_elsewhere(story)
             else:
                 runner = self._runner_by_origin(story)
+                if story.cancelled_by is not None:
+                    self._bury_cancelled(delivery, story, runner or self._first, now)
+                    continue
             if runner is not None:
                 record = TakenRecord(runner.route, delivery, story, now)
                 if suspects is not None and (delivery.delivery_count > 1 or story.suspicions):
                     suspects.append(record)
-                if story.cancelled_by is not None:
-                    runner.settlement.carry_out(
-                        record, Bury(story, DeadLetterReason.CANCELLED)
-                    )  # 26
-                    continue
                 runner.queue.add(record)
                 if story.suspicions:
                     runner.run_suspect(record)
@@ -140,6 +141,19 @@ class RecordRouting:
             return None
         return story.origin.topic
 
+    @property
+    def _first(self) -> RouteRunner:
+        """The runner for records without a handler: the first with dead letters, if any."""
+        runners = self.runners
+        return next((runner for runner in runners if runner.route.dead_letter), runners[0])
+
+    def _bury_cancelled(
+        self, delivery: DeliveredRecord, story: Story, runner: RouteRunner, now: float
+    ) -> None:
+        """Make a dead letter of a record that was cancelled while it waited."""
+        record = TakenRecord(runner.route, delivery, story, now)
+        runner.settlement.carry_out(record, Bury(story, DeadLetterReason.CANCELLED))  # 26
+
     def _send_round(self, delivery: DeliveredRecord, story: Story, now: float) -> None:
         """Postpone a record without a handler here, for another process that may have one.
 
@@ -147,12 +161,8 @@ class RecordRouting:
         origin topic, or if none had one `UNROUTED_MAX` times.  It also goes there if no route of
         the group retries, because then there are no retry topics.
         """
-        runners, events = self.runners, self._parts.events
-        first = next((runner for runner in runners if runner.route.dead_letter), runners[0])
+        runners, events, first = self.runners, self._parts.events, self._first
         record = TakenRecord(first.route, delivery, story, now)
-        if story.cancelled_by is not None:  # Whoever has a handler for it, it does not run.
-            first.settlement.carry_out(record, Bury(story, DeadLetterReason.CANCELLED))
-            return
         events.tell("record.unrouted", record)
         origin = self._origin_topic(story)
         retries = any(runner.route.retry is not None for runner in runners)

@@ -12,13 +12,22 @@ and waits for more until the route's wait time has passed since the first of the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import Unpack
 
 from sharegroup.worker.decisions.decide import Redeliver
 from sharegroup.worker.declarations.route import Batching, Route
 from sharegroup.worker.middleware import Middleware
+from sharegroup.worker.ports import Outbox, SendOptions, WrittenRecord
 from sharegroup.worker.records.outcomes import GivenUp
-from sharegroup.worker.records.record import CURRENT_GROUP, CURRENT_SLOT, LOOP, Record
+from sharegroup.worker.records.record import (
+    CURRENT,
+    CURRENT_GROUP,
+    CURRENT_OUTBOX,
+    CURRENT_SLOT,
+    LOOP,
+    Record,
+)
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
@@ -307,6 +316,8 @@ class RouteRunner:
     def _set_context(self, slot: HandlerSlot) -> None:
         CURRENT_SLOT.set(slot)
         CURRENT_GROUP.set(self.route.group)
+        if self.route.exactly_once:
+            CURRENT_OUTBOX.set(HandlerOutbox())
         LOOP.set(asyncio.get_running_loop())
 
     async def _gather(self, batching: Batching) -> list[TakenRecord]:
@@ -354,6 +365,26 @@ class RouteRunner:
                 runs.lost(record)
             else:
                 runs.ended(record, end, ended_at - begun_at, ended_at)
+
+
+class HandlerOutbox:
+    """Buffers what a handler sends, until its record is finished; a `ports.Outbox`."""
+
+    __slots__ = ()
+
+    def send(
+        self, topic: str, value: bytes | None, **options: Unpack[SendOptions]
+    ) -> Awaitable[WrittenRecord]:
+        """Add a record to the transaction of the record that the current task handles."""
+        record = CURRENT.get()
+        runs = CURRENT_SLOT.get().records
+        if not any(taken.handler_record is record for taken in runs):
+            raise RuntimeError(
+                f"{record!r}: its handler has returned, and its transaction may be over; with "
+                "exactly_once, await all sends in the handler"
+            )
+        outbox: Outbox = record.delivery
+        return outbox.send(topic, value, **options)
 
 
 def _batching_of(route: Route) -> Batching | None:

@@ -9,6 +9,7 @@ lost                  nothing: the lock ended, and another member may have the r
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import assert_never
@@ -16,6 +17,7 @@ from typing import assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Story, identified
+from sharegroup.worker.consuming.owned_partition import ConsumedRecord
 from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import (
     Accept,
@@ -27,6 +29,7 @@ from sharegroup.worker.decisions.decide import (
     put_aside,
 )
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.ports import Outbox
 from sharegroup.worker.retrying.waiting import Moment
 from sharegroup.worker.running.alone import AloneRun
 from sharegroup.worker.running.group_parts import GroupParts
@@ -44,7 +47,7 @@ WITHOUT_RENEWAL = 1 / 4
 class Settlement:
     """Settles, holds, postpones or dead-letters the records of one route."""
 
-    __slots__ = ("_burier", "_counts", "_parts", "_queue", "_route")
+    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_route")
 
     def __init__(
         self, route: Route, queue: RecordQueue, counts: HandlerCounts, parts: GroupParts
@@ -53,15 +56,19 @@ class Settlement:
         self._queue = queue
         self._counts = counts
         self._parts = parts
+        self._is_manual = route.commit == "manual"
         self._burier: Burier | None = None
         """Made for the first dead letter, because the member id is known by then."""
 
     def accept(self, record: TakenRecord, seconds: float) -> None:
         """Accept a record whose handler returned after ``seconds``; the hot path."""
-        try:
-            record.delivery.accept()
-        except IllegalStateError as error:
-            self._say_not_held(record, error)
+        if self._is_manual and record.handler_record.decision is None:
+            record.handler_record.decision = "later"
+        else:
+            try:
+                record.delivery.accept()
+            except IllegalStateError as error:
+                self._say_not_held(record, error)
         # Without keys no record waits for this one, so the call is spared.
         if self._queue.keys is None:
             record.is_done = True
@@ -127,6 +134,8 @@ class Settlement:
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
         """The seconds for which this record may be held; 0 without enough room or time."""
         parts, holding, delivery = self._parts, self._route.holding, record.delivery
+        if self._route.blocks and parts.may_hold:
+            return math.inf  # `RecordRouting.room` takes no more instead.
         held = parts.held
         if (
             not parts.may_hold
@@ -174,7 +183,9 @@ class Settlement:
         decided = Moment.now(parts.clock)
         # Before the first attempt to write it, so that all attempts have the same id.
         story = identified(step.story)
-        attempt = partial(parts.postponer.postpone, record.delivery, story, decided)
+        outbox = self._transaction_of(record)
+        postponer = parts.postponer if outbox is None else parts.postponer.through(outbox)
+        attempt = partial(postponer.postpone, record.delivery, story, decided)
 
         def gate() -> TopicGate:
             # One for each retry topic: a missing one must not hold the records of the others.
@@ -207,7 +218,8 @@ class Settlement:
                 self._counts.rejected += 1
                 parts.events.tell("record.rejected", record, step.error, {"reason": step.reason})
             return
-        attempt = partial(self._burier.bury, record.delivery, step)
+        outbox = self._transaction_of(record)
+        attempt = partial(self._burier.bury, record.delivery, step, outbox=outbox)
         write = PendingWrite(record, partial(parts.gate, topic), attempt, parts.clock)
         parts.writes.begin(write, self._settle_buried(write, step, topic))
 
@@ -218,6 +230,14 @@ class Settlement:
             self._settle(record, record.delivery.reject)
             details = {"reason": step.reason, "topic": topic}
             self._parts.events.tell("record.dead_lettered", record, step.error, details)
+
+    def _transaction_of(self, record: TakenRecord) -> Outbox | None:
+        """The outbox whose records are written with the record's offset; None without one."""
+        delivery = record.delivery
+        # Of an unreadable range, the letter may be written twice.
+        if self._route.exactly_once and isinstance(delivery, ConsumedRecord):
+            return delivery
+        return None
 
     def _settle(self, record: TakenRecord, acknowledge: Callable[[], None]) -> None:
         if record.is_done:

@@ -18,11 +18,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sharegroup.client.records import IllegalStateError
 from sharegroup.errors import KafkaError, first_error
+from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
-from sharegroup.worker.parts import ShareGroupLimits, WorkerParts as WorkerParts
+from sharegroup.worker.parts import (
+    CONSUMER_GROUP_LIMITS,
+    ShareGroupLimits,
+    WorkerParts as WorkerParts,
+)
+from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.running.alone import Alone
@@ -31,6 +38,7 @@ from sharegroup.worker.telemetry.state import HandlerCounts, Phase, WorkerState
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
+    from sharegroup.worker.scheduling.schedule_owner import ScheduleOwner
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +83,8 @@ class Worker:
         self._alone = Alone(parts.clock)
         self._groups: list[GroupRunner] = []
         self._schedulers: list[Scheduler] = []
+        self._schedules: list[ScheduleOwner] = []
+        """The owner of schedules; none if the application has no schedules."""
         self._runner: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[BaseException] | None = None
         self._hurry = asyncio.Event()
@@ -85,7 +95,9 @@ class Worker:
     @property
     def state(self) -> WorkerState:
         """The phase of the worker and the state of its groups, for health checks and gauges."""
-        return WorkerState(self._phase, tuple(group.state for group in self._groups))
+        schedules = (figures for owner in self._schedules for figures in owner.figures())
+        groups = tuple(group.state for group in self._groups)
+        return WorkerState(self._phase, groups, tuple(schedules))
 
     @property
     def counts(self) -> tuple[HandlerCounts, ...]:
@@ -107,6 +119,16 @@ class Worker:
         """The number of handlers that are not started, such as while their processes start."""
         return sum(not runner.slots for group in self._groups for runner in group.runners)
 
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """The partitions that this process owns of a consumer group."""
+        for runner in self._groups:
+            if runner.group == group and not runner.is_share:
+                return runner.partitions
+        raise IllegalStateError(
+            f"this worker runs no consumer group {group!r}; its groups are "
+            f"{', '.join(sorted(runner.group for runner in self._groups)) or 'none'}"
+        )
+
     async def wait_failed(self) -> BaseException:
         """Wait for the error that makes the worker fail; never returns without one."""
         assert self._failed is not None, "it was started"
@@ -127,13 +149,17 @@ class Worker:
                     routes,
                     self._parts,
                     self._app.events,
-                    limits=await self._limits(group),
+                    limits=await self._limits(group)
+                    if routes[0].is_share
+                    else CONSUMER_GROUP_LIMITS,
                     alone=self._alone,
                     middlewares=self._app.middlewares,
                 )
             )
             if any(route.retry is not None for route in routes):  # Others have no retry topics.
                 self._schedulers.append(self._scheduler(self._groups[-1], routes[0]))
+        if self._app.schedule_list:
+            self._schedules.append(self._schedule_owner())
         self._runner = asyncio.create_task(self._run(), name=f"worker-{self._app.name}")
         self._phase = Phase.RUNNING
         self._tell("worker.started")
@@ -180,6 +206,8 @@ class Worker:
                         tasks.create_task(group.run(), name=f"group-{group.group}")
                     for scheduler in self._schedulers:
                         tasks.create_task(scheduler.run())
+                    for owner in self._schedules:
+                        tasks.create_task(owner.run(), name="schedules")
                 alone.cancel()
         except BaseExceptionGroup as errors:
             self._fail(first_error(errors))
@@ -203,7 +231,10 @@ class Worker:
             grace_seconds = 0.0
         # Beside the groups: the retries that they write while they stop go to the retry topics
         # through the outbox, and the scheduler of any process moves them.
-        scheduling = [asyncio.ensure_future(part.stop()) for part in self._schedulers]
+        scheduling = [
+            *(asyncio.ensure_future(part.stop()) for part in self._schedulers),
+            *(asyncio.ensure_future(part.stop()) for part in self._schedules),
+        ]
         reports = await asyncio.gather(
             *(group.stop(grace_seconds, self._hurry) for group in self._groups)
         )
@@ -240,6 +271,21 @@ class Worker:
                 runner.holder_of,
             )
         )
+
+    def _schedule_owner(self) -> ScheduleOwner:
+        # Imported here, because only an application with schedules needs it.
+        from sharegroup.worker.scheduling.partition_owner import SchedulingParts
+        from sharegroup.worker.scheduling.schedule_owner import ScheduleOwner
+
+        app, parts = self._app, self._parts
+        access = parts.open_schedules()
+
+        def add_headers(topic: str, headers: list[Header]) -> None:
+            for add in app.outlet.before_send:
+                add(topic, headers)
+
+        shared = SchedulingParts(app.name, parts.clock, access.open_store, add_headers, app.events)
+        return ScheduleOwner(shared, app.schedule_list, access=access, outbox=parts.outbox)
 
     async def _wait_ended(self, runner: asyncio.Task[None]) -> None:
         _, pending = await asyncio.wait({runner}, timeout=END_SECONDS)

@@ -1,6 +1,7 @@
 """Queries the number of waiting records from the cluster regularly, for metrics.
 
-    lag       of each share group and topic, as the group's coordinator computes it
+    lag       of each group and topic: of a share group as its coordinator computes it, of a
+              consumer group the offsets behind the committed one
     in tiers  records of the retry topics that the scheduler has not committed yet
 
 A value that cannot be determined is absent, because unknown is not zero.
@@ -9,7 +10,8 @@ A value that cannot be determined is absent, because unknown is not zero.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import SharePartitionOffset
@@ -27,12 +29,20 @@ EVERY_SECONDS = 15.0
 class GroupBacklog:
     """The lag and the waiting retries of some share groups, as of the last query."""
 
-    __slots__ = ("_admin", "_clock", "_groups", "in_tiers", "lag")
+    __slots__ = ("_admin", "_clock", "_consumed", "_share_groups", "in_tiers", "lag")
 
-    def __init__(self, admin: AdminClient, clock: WorkerClock, groups: Iterable[str]) -> None:
+    def __init__(
+        self,
+        admin: AdminClient,
+        clock: WorkerClock,
+        share_groups: Iterable[str],
+        consumed: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> None:
+        """``consumed`` has the topics of each consumer group."""
         self._admin = admin
         self._clock = clock
-        self._groups = tuple(groups)
+        self._share_groups = tuple(share_groups)
+        self._consumed = consumed
         self.lag: Mapping[tuple[str, str], int] = {}
         """The number of unsettled records by group and topic."""
         self.in_tiers: Mapping[str, int] = {}
@@ -54,7 +64,7 @@ class GroupBacklog:
             self.lag, self.in_tiers = {}, {}
 
     async def _ask_lag(self) -> Mapping[tuple[str, str], int]:
-        answers = await self._admin.list_share_group_offsets(dict.fromkeys(self._groups))
+        answers = await self._admin.list_share_group_offsets(dict.fromkeys(self._share_groups))
         lag: dict[tuple[str, str], int] = {}
         unknown = set()
         for group, partitions in answers.items():
@@ -67,19 +77,23 @@ class GroupBacklog:
                     )
                 else:
                     unknown.add((group, topic_partition.topic))
+        for group, topics in self._consumed.items():
+            behind = await self._behind(group, sorted(topics))
+            lag |= {(group, topic): count for topic, count in (behind or {}).items()}
         return {key: count for key, count in lag.items() if key not in unknown}
 
     async def _ask_tiers(self) -> Mapping[str, int]:
         names = await self._admin.list_topics()
         waiting = {}
-        for group in self._groups:
+        for group in (*self._share_groups, *self._consumed):
             tiers = [name for name in names if is_tier_topic(group, name)]
-            if tiers:
-                waiting[group] = await self._in_tiers(group, tiers)
-        return {group: count for group, count in waiting.items() if count is not None}
+            behind = await self._behind(scheduler_group(group), tiers) if tiers else None
+            if behind is not None:
+                waiting[group] = sum(behind.values())
+        return waiting
 
-    async def _in_tiers(self, group: str, topics: list[str]) -> int | None:
-        """Return the number of retries behind the scheduler's offsets, or None if it is unknown."""
+    async def _behind(self, group: str, topics: list[str]) -> Mapping[str, int] | None:
+        """Return the records behind a consumer group's offsets by topic; None if unknown."""
         topic_partitions = []
         for name, topic in (await self._admin.describe_topics(topics)).items():
             if isinstance(topic, UnknownTopicOrPartition):
@@ -91,14 +105,13 @@ class GroupBacklog:
             ]
         first = await self._admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.EARLIEST))
         end = await self._admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.LATEST))
-        scheduler = scheduler_group(group)
-        answers = await self._admin.list_consumer_group_offsets({scheduler: topic_partitions})
-        committed = answers[scheduler]
+        answers = await self._admin.list_consumer_group_offsets({group: topic_partitions})
+        committed = answers[group]
         if isinstance(committed, GroupIdNotFound):
-            committed = {}  # No scheduler has committed an offset yet.
+            committed = {}  # No member has committed an offset yet.
         if isinstance(committed, KafkaError):
             return None
-        count = 0
+        counts: dict[str, int] = {}
         for partition in topic_partitions:
             earliest, latest = first[partition], end[partition]
             committed_offset = committed.get(partition)
@@ -110,5 +123,6 @@ class GroupBacklog:
                 return None
             # Without a commit all records of the topic wait, from its first one on.
             offset = 0 if committed_offset is None else committed_offset.offset or 0
-            count += max(0, latest.offset - max(earliest.offset, offset))
-        return count
+            count = max(0, latest.offset - max(earliest.offset, offset))
+            counts[partition.topic] = counts.get(partition.topic, 0) + count
+        return counts

@@ -50,7 +50,10 @@ LEVELS: Mapping[str, int] = {
     "record.unrouted": logging.WARNING,
     "record.timed_out": logging.WARNING,
     "record.lock_lost": logging.WARNING,
+    "partitions.lost": logging.WARNING,
     "outbox.blocked": logging.ERROR,
+    "schedule.run": logging.DEBUG,
+    "schedule.missed": logging.WARNING,
     "redaction.failed": logging.WARNING,
     "infrastructure.drift": logging.WARNING,
 }

@@ -133,10 +133,26 @@ PHASE = MetricFamily(
     "`stopped`, `failed`.",
     ("phase",),
 )  # fmt: skip
+SCHEDULE_RUNS = MetricFamily(
+    "sharegroup_worker_schedule_runs_total", "counter", "records",
+    "Runs of a schedule that this process has written.", ("schedule",),
+)  # fmt: skip
+SCHEDULE_MISSED = MetricFamily(
+    "sharegroup_worker_schedule_missed_total", "counter", "",
+    "How often this process has passed over runs that were missed, by the policy of the schedule.",
+    ("schedule",),
+)  # fmt: skip
+SCHEDULE_OVERDUE = MetricFamily(
+    "sharegroup_worker_schedule_overdue_seconds", "gauge", "seconds",
+    "Time since a run of a schedule is due that was not made yet (only in the process that owns "
+    "the schedule; mostly 0).",
+    ("schedule",),
+)  # fmt: skip
 
 FAMILIES = (
     IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
     DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
+    SCHEDULE_RUNS, SCHEDULE_MISSED, SCHEDULE_OVERDUE,
 )  # fmt: skip
 """All metric families, in the order of ``docs/metrics.md``."""
 
@@ -194,6 +210,11 @@ def _values(worker: Observed, waiting: GroupBacklog | None) -> Iterator[Value]:
         yield JOINED, name, float(group.joined)
     for phase in Phase:
         yield PHASE, (str(phase),), float(state.phase is phase)
+    for schedule, runs, missed, overdue_seconds in state.schedules:
+        yield SCHEDULE_RUNS, (schedule,), runs
+        yield SCHEDULE_MISSED, (schedule,), missed
+        if overdue_seconds is not None:
+            yield SCHEDULE_OVERDUE, (schedule,), overdue_seconds
     if waiting is not None:
         for (of_group, topic), lag in waiting.lag.items():
             yield LAG, (of_group, topic), lag

@@ -6,7 +6,11 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    # Imported for its type alone: most applications have no schedules.
+    from sharegroup.worker.scheduling.partition_owner import ScheduleFigures
 
 # Counters of a worker: plain numbers that the hot path increments and a scrape reads.
 #
@@ -125,6 +129,8 @@ class WorkerState:
 
     phase: Phase
     groups: tuple[WorkerGroupState, ...] = ()
+    schedules: tuple[ScheduleFigures, ...] = ()
+    """The schedules that this process owns, or has made runs of."""
 
     @property
     def is_ready(self) -> bool:

@@ -39,8 +39,10 @@ from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import KafkaError, NetworkException
+from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.dead_letters import letters_topic
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.schedules import topic_of_schedules
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.retrying.postponer import retry_topics
@@ -103,7 +105,7 @@ class AppTest:
             )
         )
         self._history = History(
-            app.events, self._world.log, self._world.groups, _names(app.route_list)
+            app.events, self._world.log, self._world.standing, _names(app.route_list)
         )
         self._worker: Worker | None = None
         self._rest = Rest(self._busy, patience_seconds)
@@ -122,9 +124,16 @@ class AppTest:
                 routed.route = replace(route, processes=0, concurrency=route.processes)
         self._history.listen()
         for route in self._app.route_list:
-            self._world.group(route.group)
+            if route.is_share:
+                self._world.group(route.group)
+            else:
+                self._world.consumer_group(route.group)
             for topic in retry_topics(route):
                 self._world.log.create(topic.name, log_append_time=True)
+        if self._app.schedule_list:
+            topic = topic_of_schedules(self._app.name)
+            assert topic.partitions is not None, "their number is a part of the format"
+            self._world.log.create(topic.name, partitions=topic.partitions, log_append_time=True)
         try:
             await self._start()
         except BaseException:
@@ -213,6 +222,16 @@ class AppTest:
         assert self._process is not None, "the test has begun"
         self._process.lose(self._history.place(group, record.lineage))
 
+    async def lose_partitions(self, group: str) -> None:
+        """End the membership in a consumer group, as after a session timeout; it joins again."""
+        assert self._process is not None, "the test has begun"
+        await self._process.lose_partitions(group)
+
+    def partitions(self, group: str) -> ConsumedPartitions:
+        """The partitions of a consumer group, as `App.partitions` returns them."""
+        assert self._worker is not None, "the test has begun"
+        return self._worker.partitions(group)
+
     async def crash(self) -> None:
         """Kill the process as ``kill -9`` does, and start a new one.
 
@@ -256,6 +275,15 @@ class AppTest:
         """All records in a topic, also those that the worker wrote."""
         return list(self._world.log.records(name))
 
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets that a consumer group has committed, by partition."""
+        offsets = self._world.log.committed
+        return {
+            number: committed.offset
+            for (name, of_topic, number), committed in offsets.items()
+            if (name, of_topic) == (group, topic)
+        }
+
     # Its parts.
 
     def _standing(self, outcome: Outcome) -> list[SentRecord]:
@@ -297,7 +325,7 @@ class AppTest:
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
-            process = MemoryProcess(self._world)
+            process = MemoryProcess(self._world, self._app.name)
             parts = process.parts()
             await stack.enter_async_context(self._app.opened(parts.outbox, parts.clock))
             worker = Worker(self._app, parts)

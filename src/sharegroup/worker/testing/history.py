@@ -11,7 +11,7 @@ the last copy in the group determines the outcome of the record.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from sharegroup.worker.events import Event, Events, Listener
 from sharegroup.worker.ports import Header
 from sharegroup.worker.transport.memory_clock import START_SECONDS, START_WALL_MS
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
-from sharegroup.worker.transport.memory_source import MemoryGroup, Place, Standing
+from sharegroup.worker.transport.memory_source import Place, Standing
 
 
 class Outcome(StrEnum):
@@ -111,16 +111,17 @@ class History:
         self,
         events: Events,
         log: MemoryLog,
-        groups: Mapping[str, MemoryGroup],
+        standing: Callable[[str, Place], Standing],
         names: Mapping[str, GroupNames],
     ) -> None:
         self._log = log
-        self._groups = groups
+        self._standing = standing
         self._names = names
         self._read = 0
         self._copies: dict[Lineage, list[MemoryRecord]] = defaultdict(list)
         self._runs: dict[tuple[str, Lineage], list[HandlerRun]] = defaultdict(list)
         self._open: dict[tuple[str, Lineage, int], HandlerRun] = {}
+        self._rejected: set[tuple[str, Lineage]] = set()
         self._held: dict[tuple[str, Lineage], int] = {}
         self._events = events
         self._listeners: dict[str, Listener] = {
@@ -128,6 +129,7 @@ class History:
             "record.unreadable": self._unread,
             "record.held": self._waits,
             **dict.fromkeys(ENDS_A_RUN, self._ended),
+            "record.rejected": self._note_rejected,
         }
 
     def listen(self) -> None:
@@ -169,7 +171,9 @@ class History:
             return Outcome.DEAD_LETTERED
         if last.topic not in names.topics and last.topic != names.own:
             return Outcome.RETRYING  # In a tier.
-        standing = self._groups[group].standing(Place(*last[:3]))
+        standing = self._standing(group, Place(*last[:3]))
+        if standing is Standing.ACCEPTED and (group, lineage) in self._rejected:
+            return Outcome.REJECTED  # A consumer group finishes both in the same way.
         if standing in STANDS_AS:
             return STANDS_AS[standing]
         return Outcome.RETRYING if runs else Outcome.QUEUED
@@ -197,6 +201,7 @@ class History:
     def _started(self, event: Event) -> None:
         group, lineage = key = self._where(event)
         self._held.pop(key, None)
+        self._rejected.discard(key)
         run = HandlerRun(event.attempt, self._seconds())
         self._open[group, lineage, len(self._runs[key])] = run
         self._runs[key].append(run)
@@ -205,6 +210,10 @@ class History:
         if (run := self._open.pop(self._last(event), None)) is not None:
             run.ended_at = self._seconds()
             run.error = event.error
+
+    def _note_rejected(self, event: Event) -> None:
+        self._rejected.add(self._where(event))
+        self._ended(event)
 
     def _unread(self, event: Event) -> None:
         """Remove the last run, because the handler was not called."""

@@ -32,7 +32,9 @@ from sharegroup.client.settings.kafka_properties import shared_options
 from sharegroup.client.share.consumer.flow_control import FlowControl
 from sharegroup.client.share.consumer.record import UnreadableDelivery
 from sharegroup.errors import KafkaError
+from sharegroup.schedules.schedule import owners_group
 from sharegroup.waiting.retry_topics import scheduler_group
+from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import RealTimeClock, SendOptions, WrittenRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
@@ -41,6 +43,8 @@ from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
     from sharegroup.worker.retrying.tier_log import TierLog
+    from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
+    from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
     from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
     from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
 
@@ -272,18 +276,21 @@ def kafka_parts(app: Application) -> WorkerParts:
     )
     admin = open_admin(app)
     config = config_from(ClientConfig, options)
-
-    sources: list[KafkaSource] = []
+    told: set[str] = set()
+    members: list[KafkaSource | KafkaGroupLog] = []
 
     def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
-        sources.append(KafkaSource(group, topic, in_flight_bytes, **options))
-        return sources[-1]
+        source = KafkaSource(group, topic, in_flight_bytes, **options)
+        members.append(source)
+        return source
+
+    def open_group_log(reading: GroupReading) -> KafkaGroupLog:
+        members.append(group_log := _group_log(reading, options))
+        return group_log
 
     def reachability() -> Reachability:
-        every = [
-            *(reachability_of(client) for client in (producer, admin)),
-            *(source.reachability for source in sources),
-        ]
+        clients = (reachability_of(client) for client in (producer, admin))
+        every = [*clients, *(member.reachability for member in members)]
         lost = {address: error for part in every for address, error in part.lost.items()}
         return Reachability(any(part.is_connected for part in every), lost)
 
@@ -293,15 +300,14 @@ def kafka_parts(app: Application) -> WorkerParts:
 
         return KafkaTierLog(config, scheduler_group(group))
 
+    def open_app_schedules() -> ScheduleAccess:
+        # Imported here, because only an application with schedules needs it.
+        from sharegroup.worker.transport.schedule_store_kafka import open_schedules
+
+        return open_schedules(config, app.name, owners_group(app.name))
+
     def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
-        # Imported here, because only a steered group moves records in transactions.
-        from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
-        from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
-
-        assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
-        return KafkaTierMoves(config, group, tier_log)
-
-    told: set[str] = set()
+        return _tier_moves(config, group, tier_log)
 
     async def group_limits(group: str) -> ShareGroupLimits:
         return await limits_of(admin, group, told=told)
@@ -312,15 +318,33 @@ def kafka_parts(app: Application) -> WorkerParts:
 
     return WorkerParts(
         open_source=open_source,
+        open_group_log=open_group_log,
         outbox=KafkaOutbox(producer),
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,
+        open_schedules=open_app_schedules,
         open_tier_moves=open_tier_moves,
         admin=admin,
         group_limits=group_limits,
         reachability=reachability,
         close=close,
     )
+
+
+def _group_log(reading: GroupReading, options: dict[str, Any]) -> KafkaGroupLog:
+    # Imported here, because only consumer groups need a plain consumer.
+    from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
+
+    return KafkaGroupLog(reading, options)
+
+
+def _tier_moves(config: ClientConfig, group: str, tier_log: TierLog) -> KafkaTierMoves:
+    # Imported here, because only a steered group moves records in transactions.
+    from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
+    from sharegroup.worker.transport.tier_moves_kafka import KafkaTierMoves
+
+    assert isinstance(tier_log, KafkaTierLog), "as `open_tier_log` opens it"
+    return KafkaTierMoves(config, group, tier_log)
 
 
 async def limits_of(

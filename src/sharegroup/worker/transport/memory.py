@@ -9,27 +9,36 @@ tasks of the process have no effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from itertools import count
 from typing import Unpack
 
+from sharegroup.client import TopicPartition
 from sharegroup.client.net.cluster import Reachability
 from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError
+from sharegroup.schedules.schedule import owners_group, schedules_topic
+from sharegroup.schedules.schedule_log import NewestRecords, ReadPartition
+from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import SendOptions, WrittenRecord
 from sharegroup.worker.retrying.tier_log import TierLog
+from sharegroup.worker.retrying.tier_moves import MovedRecord
+from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleAccess
+from sharegroup.worker.transport.group_log_memory import MemoryConsumerGroup, MemoryGroupLog
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog, MemoryTierMoves
-from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place
+from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place, Standing
 
 
 class MemoryProcess:
     """One worker process in a `MemoryWorld`."""
 
-    def __init__(self, world: MemoryWorld) -> None:
+    def __init__(self, world: MemoryWorld, app_name: str) -> None:
         self._world = world
+        self._app_name = app_name
         self._sources: list[MemorySource] = []
+        self._group_logs: list[MemoryGroupLog] = []
         self._tier_logs: list[MemoryTierLog] = []
         self.outbox = MemoryOutbox(world.log)
 
@@ -37,9 +46,11 @@ class MemoryProcess:
         """Return the parts for the `Worker` of this process."""
         return WorkerParts(
             open_source=self._open_source,
+            open_group_log=self._open_group_log,
             outbox=self.outbox,
             clock=self._world.clock,
             open_tier_log=self._open_tier_log,
+            open_schedules=self._open_schedules,
             open_tier_moves=self._open_tier_moves,
             admin=None,
             group_limits=self._group_limits,
@@ -54,6 +65,8 @@ class MemoryProcess:
             tier_log.cut()
         for source in self._sources:
             source.cut()
+        for group_log in self._group_logs:
+            group_log.cut()
 
     def lose(self, place: Place) -> None:
         """End the lock of this record now, if this process has it."""
@@ -72,10 +85,29 @@ class MemoryProcess:
         self._sources.append(source)
         return source
 
+    def _open_group_log(self, reading: GroupReading) -> MemoryGroupLog:
+        member_id = f"{reading.group}-{next(self._world.members)}"
+        group = self._world.consumer_group(reading.group)
+        self._group_logs.append(MemoryGroupLog(member_id, group, reading.topic, self._world.log))
+        return self._group_logs[-1]
+
+    async def lose_partitions(self, group: str) -> None:
+        """End the membership of this process in a consumer group, without a revocation."""
+        for group_log in self._group_logs:
+            if group_log.group == group:
+                await group_log.lose()
+
     def _open_tier_log(self, group: str) -> MemoryTierLog:
         tier_log = MemoryTierLog(group, self._world.log)
         self._tier_logs.append(tier_log)
         return tier_log
+
+    def _open_schedules(self) -> ScheduleAccess:
+        def open_store(partition: int) -> MemoryScheduleStore:
+            return MemoryScheduleStore(self._world.log, self.outbox, self._app_name, partition)
+
+        tier_log = self._open_tier_log(owners_group(self._app_name))
+        return ScheduleAccess(tier_log, open_store, self._close)
 
     def _open_tier_moves(self, group: str, tier_log: TierLog) -> MemoryTierMoves:
         assert isinstance(tier_log, MemoryTierLog), "as `_open_tier_log` opens it"
@@ -96,12 +128,13 @@ class MemoryProcess:
 class MemoryWorld:
     """The topics, share groups and clock of a test, shared by its processes."""
 
-    __slots__ = ("_limits", "clock", "groups", "log", "members")
+    __slots__ = ("_limits", "clock", "consumer_groups", "groups", "log", "members")
 
     def __init__(self, limits: SharePartitionLimits) -> None:
         self.clock = MemoryClock()
         self.log = MemoryLog(self.clock)
         self.groups: dict[str, MemoryGroup] = {}
+        self.consumer_groups: dict[str, MemoryConsumerGroup] = {}
         self.members = count(1)
         self._limits = limits
 
@@ -110,6 +143,18 @@ class MemoryWorld:
         if name not in self.groups:
             self.groups[name] = MemoryGroup(name, self.log, self._limits)
         return self.groups[name]
+
+    def consumer_group(self, name: str) -> MemoryConsumerGroup:
+        """Return the consumer group of this name; it is created when it is first used."""
+        if name not in self.consumer_groups:
+            self.consumer_groups[name] = MemoryConsumerGroup(name, self.log)
+        return self.consumer_groups[name]
+
+    def standing(self, group: str, place: Place) -> Standing:
+        """The state of a record in a group of either kind."""
+        if group in self.consumer_groups:
+            return self.consumer_groups[group].standing(place)
+        return self.groups[group].standing(place)
 
 
 class MemoryOutbox:
@@ -136,6 +181,46 @@ class MemoryOutbox:
             answer.set_result(written)
         return answer
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the process is dead."""
+        return self._is_cut
+
     def cut(self) -> None:
         """Simulate the death of the process: ignore all later records."""
         self._is_cut = True
+
+
+class MemoryScheduleStore:
+    """A partition of the topic of schedules in memory; a `ScheduleStore`."""
+
+    __slots__ = ("_log", "_outbox", "_where")
+
+    def __init__(self, log: MemoryLog, outbox: MemoryOutbox, app_name: str, partition: int) -> None:
+        self._log = log
+        self._outbox = outbox
+        self._where = TopicPartition(schedules_topic(app_name), partition)
+
+    async def take_over(self) -> ReadPartition:
+        """Return all that was written; there is no other owner."""
+        records = self._log.partitions(self._where.topic)[self._where.partition]
+        newest = NewestRecords(self._where)
+        for record in records:
+            newest.put(record.key, record.value)
+        return ReadPartition(newest.entries(), len(records))
+
+    async def write(self, records: Sequence[MovedRecord]) -> int:
+        """Write all records, or none if one of the topics fails."""
+        if self._outbox.is_cut:
+            await asyncio.Event().wait()  # The process is dead.
+        for record in records:
+            if error := self._log.failure(record.topic):
+                raise (
+                    error if record.topic == self._where.topic else RunRefused(record.topic, error)
+                )
+        for topic, key, value, headers, partition in records:
+            written = self._log.append(topic, value, key=key, headers=headers, partition=partition)
+        return written.timestamp_ms
+
+    async def close(self) -> None:
+        """Do nothing."""

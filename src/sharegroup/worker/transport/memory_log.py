@@ -125,6 +125,10 @@ class MemoryLog:
         """Make every write to the topic raise ``error`` until `mend`."""
         self._failing[topic] = error
 
+    def failure(self, topic: str) -> KafkaError | None:
+        """The error with which writes to the topic fail; None if they succeed."""
+        return self._failing.get(topic)
+
     def mend(self, topic: str) -> None:
         """Let writes to the topic succeed again."""
         self._failing.pop(topic, None)

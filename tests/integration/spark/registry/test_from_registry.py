@@ -205,6 +205,23 @@ def test_unreadable_value_is_an_error_and_the_others_are_read(registry, value, e
     assert bad["schemaId"] == schema_id
 
 
+def test_value_that_would_end_the_executor_is_an_error_of_its_row(registry):
+    node = {
+        "type": "record",
+        "name": "Node",
+        "fields": [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "Node"]}],
+    }
+    (good,) = avro(registry, {"id": 1, "next": {"id": 2, "next": None}}, schema=node)
+    deep = good[:5] + b"\x00\x02" * 32_000 + b"\x00\x00"
+    nulls = registry.register("nulls", {"type": "array", "items": "null"})
+    many = b"\0" + nulls.to_bytes(4, "big") + b"\xfe\xff\xff\xff\xff\x0f\x00"
+    first, bad, worse, last = decoded(registry, [good, deep, many, good], ID_ONLY)
+    assert first["value"] == last["value"] == {"id": 1}
+    assert bad["value"] is worse["value"] is None
+    assert "up to 300 deep, found deeper ones" in bad["error"]
+    assert "up to 10000 values and 4 for each of 7 bytes, found more" in worse["error"]
+
+
 def test_schemas_are_fetched_once_and_their_number_is_bounded(registry):
     schemas = schemas_of(registry.url, {}, None)
     first = registry.register("first", '"long"')

@@ -73,7 +73,7 @@ def test_handlers_of_one_topic_need_each_acl_once() -> None:
 
 
 def test_workers_that_announce_themselves_write_heartbeats_and_read_commands() -> None:
-    acls = [(acl.operation.name, acl.name) for acl in required_acls((), "orders-service")]
+    acls = [(acl.operation.name, acl.name) for acl in required_acls((), announced="orders-service")]
     assert acls == [("WRITE", "orders-service.workers"), ("READ", "orders-service.control")]
 
 

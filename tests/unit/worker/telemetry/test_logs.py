@@ -129,6 +129,7 @@ def test_events_below_the_log_level_have_no_listener() -> None:
         "record.postponed",
         "record.put_aside",
         "record.due",
+        "schedule.run",
         "infrastructure.created",
     }
 

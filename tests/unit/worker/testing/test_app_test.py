@@ -16,7 +16,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.errors import GroupAuthorizationFailed
+from sharegroup.waiting.control_records import Command, Intent, Place, encoded
 from sharegroup.worker import App, DeadLetter, Record, Reject, Release, Retry, RetryAfter
 from sharegroup.worker.testing import NeverAtRest, WorkerFailed
 from sharegroup.worker.transport.memory_source import MemoryDelivery, MemorySource
@@ -540,3 +542,39 @@ async def test_record_for_a_time_of_a_zone_runs_then() -> None:
         await t.advance("2m")
         assert order.outcome == "accepted"
         assert order.times == (pytest.approx(8.5 * 3600, abs=1),)
+
+
+@run
+async def test_records_of_a_steered_group_wait_and_are_steered_in_virtual_time() -> None:
+    """The commands are those of the control topic, which a test writes itself."""
+    runs: list[int] = []
+
+    async def bill(order: Order) -> None:
+        runs.append(order.id)
+        raise TimeoutError
+
+    hourly = Retry(max_attempts=3, initial_delay="1h", multiplier=1, jitter=0)
+    app = shop(bill, retry=hourly, steering=True)
+    async with app.test() as t:
+        first, second = [await t.send("orders", Order(number)) for number in (1, 2)]
+        await t.settle()
+        for retry in tuple(t._world.log.records("billing.retry.1h")):
+            story = story_of(retry.headers)
+            assert story.id is not None
+            command = Command(
+                record_id=story.id,
+                intent=Intent.RUN if b'"id":1' in (retry.value or b"") else Intent.CANCEL,
+                place=Place(retry.topic, retry.partition, retry.offset),
+                ask=story.id,
+                by="anna",
+                asked_ms=0,
+            )
+            key, value = encoded(command)
+            t._world.log.append("billing.retry.control", value, key=key)
+        await t.advance("5s")
+        assert runs == [1, 2, 1]
+        assert (first.outcome, second.outcome) == ("retrying", "dead_lettered")
+        assert [str(letter.death.reason) for letter in t.dead_letters] == ["cancelled"]
+        await t.advance("2d")
+        assert runs == [1, 2, 1, 1]
+        assert first.outcome == "dead_lettered"

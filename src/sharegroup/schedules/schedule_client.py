@@ -1,0 +1,168 @@
+"""`Schedules`: lists and commands the schedules of an application, from any program."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import secrets
+import socket
+import time
+from dataclasses import fields
+from typing import Any, NamedTuple, Self, Unpack
+
+from sharegroup.client.admin.topics import describe_topics
+from sharegroup.client.admin.types import TopicDescription
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.produce.producer import Producer
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.client_config import (
+    ClientConfig,
+    ProducerOptions,
+    ReadingConfig,
+    config_from,
+)
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.schedules.schedule import (
+    PARTITIONS,
+    REVISION_MAX,
+    StoredSchedule,
+    checked_name,
+    partition_of,
+    schedules_topic,
+)
+from sharegroup.schedules.schedule_log import read_partition
+from sharegroup.schedules.schedule_records import (
+    Entry,
+    Intent,
+    Owner,
+    ScheduleCommand,
+    encoded,
+    key_of,
+)
+
+ID_BYTES = 4
+ANSWER_SECONDS_MAX = 15.0
+"""Time that a command waits for the owner; longer than the takeover after the death of one."""
+LOOK_SECONDS = 0.2
+
+
+class ScheduleNotFound(KafkaError):
+    """The application has no schedule of this name."""
+
+
+class CommandResult(NamedTuple):
+    """What became of a command."""
+
+    name: str
+    intent: Intent
+    is_done: bool
+    """False if no process has carried it out yet; the next owner of the schedule will."""
+
+
+class ScheduleListing(NamedTuple):
+    """The schedules of an application."""
+
+    schedules: tuple[StoredSchedule, ...]
+    """By name."""
+    owners: tuple[Owner | None, ...]
+    """The process that owned each partition last; None if there was none yet."""
+
+
+class Schedules:
+    """The schedules of an application.
+
+    Example::
+
+        async with Schedules("orders-service", bootstrap_servers=bootstrap_servers) as schedules:
+            for schedule in (await schedules.list()).schedules:
+                print(schedule.name, schedule.next_due_ms)
+    """
+
+    def __init__(self, app_name: str, **options: Unpack[ProducerOptions]) -> None:
+        names = {field.name for field in fields(ClientConfig)}
+        reading = {name: value for name, value in options.items() if name in names}
+        self._producing: dict[str, Any] = dict(options)
+        self._cluster = Cluster(config_from(ReadingConfig, reading))
+        self._app_name = app_name
+        self._topic = schedules_topic(app_name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+
+    async def list(self) -> ScheduleListing:
+        """Return all schedules; none if the application never ran with a schedule."""
+        described = (await describe_topics(self._cluster, [self._topic]))[self._topic]
+        if isinstance(described, UnknownTopicOrPartition):
+            return ScheduleListing((), (None,) * PARTITIONS)
+        if not isinstance(described, TopicDescription):
+            raise described
+        read = await asyncio.gather(*map(self._read, range(PARTITIONS)))
+        schedules = [entry for part in read for entry in part if isinstance(entry, StoredSchedule)]
+        owners = [
+            next((entry for entry in part if isinstance(entry, Owner)), None) for part in read
+        ]
+        return ScheduleListing(
+            tuple(sorted(schedules, key=lambda schedule: schedule.name)), tuple(owners)
+        )
+
+    async def pause(self, name: str) -> CommandResult:
+        """Make no runs until `resume`; raises ScheduleNotFound."""
+        return await self._command(name, Intent.PAUSE)
+
+    async def resume(self, name: str) -> CommandResult:
+        """Make runs again; those that were due during the pause are not made."""
+        return await self._command(name, Intent.RESUME)
+
+    async def run(self, name: str) -> CommandResult:
+        """Make one run now, also of a paused schedule; a command of an hour ago has expired."""
+        return await self._command(name, Intent.RUN)
+
+    async def remove(self, name: str, *, revision: int = REVISION_MAX) -> CommandResult:
+        """Remove a schedule, unless it was declared with a higher revision meanwhile.
+
+        A process that declares it makes it again at its next start.
+        """
+        return await self._command(name, Intent.REMOVE, revision)
+
+    async def _command(
+        self, name: str, intent: Intent, revision: int = REVISION_MAX
+    ) -> CommandResult:
+        known = {schedule.name for schedule in (await self.list()).schedules}
+        if checked_name(name) not in known:
+            raise ScheduleNotFound(
+                f"application {self._app_name!r} has no schedule {name!r}; it has "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+        command = ScheduleCommand(
+            name=name,
+            intent=intent,
+            id=secrets.token_hex(ID_BYTES),
+            by=f"{getpass.getuser()} on {socket.gethostname()}",
+            asked_ms=time.time_ns() // 1_000_000,
+            revision=revision,
+        )
+        async with Producer(**self._producing) as producer:
+            await producer.send_and_wait(
+                self._topic, encoded(command), key=key_of(command), partition=partition_of(name)
+            )
+        return CommandResult(name, intent, await self._is_done(command))
+
+    async def _is_done(self, command: ScheduleCommand) -> bool:
+        """Wait until the owner has deleted the command, which it does when it carries it out."""
+        limit = time.monotonic() + ANSWER_SECONDS_MAX
+        while command in await self._read(partition_of(command.name)):
+            if time.monotonic() > limit:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+        return True
+
+    async def _read(self, partition: int) -> tuple[Entry, ...]:
+        where = TopicPartition(self._topic, partition)
+        return (await read_partition(self._cluster, where)).entries

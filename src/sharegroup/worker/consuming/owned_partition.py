@@ -1,0 +1,216 @@
+"""A partition that this process owns: the records that were read of it, and those delivered."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Unpack
+
+from sharegroup.errors import MessageTooLarge, UnreadableBatch
+from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.worker.consuming.commit_metadata import OFFSETS_MAX
+from sharegroup.worker.consuming.group_log import LoggedRecord
+from sharegroup.worker.consuming.partition_progress import PartitionProgress, Rewound
+from sharegroup.worker.ports import (
+    BufferedRecord,
+    DeliveredRecord,
+    Header,
+    SendOptions,
+    WrittenRecord,
+)
+from sharegroup.worker.records.unreadable_range import UnreadableOffsets, UnreadableRange
+from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
+
+OVERHEAD_BYTES = 16 * 1024
+"""Of a batch and its request, beside the contents of a record."""
+
+
+class OwnedPartition:
+    """A partition that this process owns, from its assignment to its revocation or loss."""
+
+    __slots__ = (
+        "_on_change", "fresh", "is_changed", "is_gone", "is_held", "is_leaving", "is_paused",
+        "is_rewound", "outputs", "partition", "progress", "read", "released", "topic", "was_full",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        progress: PartitionProgress,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.progress = progress
+        self.fresh = progress.fresh
+        self._on_change = on_change
+        """Called when there is something to commit, after a time without."""
+        self.read: deque[LoggedRecord] = deque()
+        """Records that were read and not delivered yet."""
+        self.outputs: list[BufferedRecord] = []
+        """Records to write with the next commit, of finished records."""
+        self.released: list[ConsumedRecord | UnreadableRange] = []
+        """Records that were delivered and given back, to be delivered again."""
+        self.is_changed = False
+        """Whether there is something to commit."""
+        self.is_held = False
+        """Whether the application has paused it."""
+        self.is_paused = False
+        """Whether its fetch is paused, because it is held or nearly full."""
+        self.is_rewound = False
+        """Whether the next record is at an offset that was delivered before."""
+        self.was_full = False
+        """Whether the log says that it is nearly full."""
+        self.is_leaving = False
+        """Whether the group takes the partition back, and its handlers end."""
+        self.is_gone = False
+        """Whether others may own the partition."""
+
+    def take(self, room: int) -> list[DeliveredRecord]:
+        """Deliver up to ``room`` records: those given back first, in the order of the log."""
+        if self.is_leaving or self.is_gone or self.is_held:
+            return []
+        if self.progress.span >= OFFSETS_MAX:  # Nobody finishes the first of them.
+            room = len(self.released)
+        taken: list[DeliveredRecord] = []
+        if self.released:
+            self.released.sort(key=_offset_of)
+            taken += self.released[:room]
+            del self.released[:room]
+        read, progress = self.read, self.progress
+        deliver, ceiling = progress.deliver, progress.ceiling
+        has_skipped = False
+        while read and len(taken) < room:
+            if ceiling is not None and read[0].offset >= ceiling:
+                break
+            record = read[0]
+            try:
+                count = deliver(record.offset)
+            except Rewound:
+                self.is_rewound = True
+                break
+            read.popleft()
+            if count is None:
+                has_skipped = True
+            else:
+                taken.append(ConsumedRecord(self, record, count))
+        if has_skipped:
+            self.change()  # The offset to commit may move.
+        return taken
+
+    def unreadable(self, error: UnreadableBatch) -> UnreadableRange:
+        """Return offsets that cannot be read as one delivery."""
+
+        def settle(acknowledge_type: AcknowledgeType) -> None:
+            if acknowledge_type in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
+                self.progress.finish_range(error.first, error.end)
+                self.change()
+            elif acknowledge_type is AcknowledgeType.RELEASE:
+                self.released.append(delivery)
+
+        self.progress.deliver_range(error.first, error.end)
+        offsets = UnreadableOffsets(error, settle=settle, is_gone=lambda: self.is_gone)
+        delivery = UnreadableRange(offsets, {})
+        return delivery
+
+    def change(self) -> None:
+        """Note that there is something to commit."""
+        if not self.is_changed:
+            self.is_changed = True
+            self._on_change()
+
+
+class ConsumedRecord:
+    """One delivery of a record of an owned partition; a `ports.DeliveredRecord`."""
+
+    __slots__ = (
+        "_outputs", "_owned", "delivery_count", "headers", "key", "offset", "partition",
+        "timestamp_ms", "topic", "value",
+    )  # fmt: skip
+
+    deadline = math.inf
+    """There is no lock: the record belongs to this process while the partition does."""
+
+    def __init__(self, owned: OwnedPartition, record: LoggedRecord, delivery_count: int) -> None:
+        # Positional parameters and no dataclass, because this runs for every record.
+        self._owned = owned
+        self.topic = owned.topic
+        self.partition = owned.partition
+        self.offset = record.offset
+        self.timestamp_ms = record.timestamp_ms
+        self.key: bytes | None = record.key
+        self.value: bytes | None = record.value
+        self.headers: Sequence[Header] = record.headers
+        self.delivery_count = delivery_count
+        self._outputs: list[BufferedRecord] | None = None
+        """Records to write when this one is finished."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether others may own the partition."""
+        return self._owned.is_gone
+
+    def accept(self) -> None:
+        """Note that the record is finished."""
+        owned = self._owned
+        if self._outputs is not None:
+            owned.outputs += self._outputs
+            self._outputs = None
+        owned.fresh.append(self.offset)
+        if not owned.is_changed:
+            owned.change()
+
+    reject = accept
+
+    def release(self) -> None:
+        """Have the record delivered again, by this owner or the next one."""
+        self._outputs = None
+        self._owned.released.append(self)
+
+    def renew(self) -> None:
+        """Do nothing, because there is no lock."""
+
+    def send(
+        self, topic: str, value: bytes | None, **options: Unpack[SendOptions]
+    ) -> Awaitable[WrittenRecord]:
+        """Write a record in the transaction that finishes this one; a `ports.Outbox`.
+
+        Where it will be written is not known before, so its partition and offset are -1.  Raises
+        MessageTooLarge at once, because a transaction that fails is repeated as it is.
+        """
+        written: asyncio.Future[WrittenRecord] = asyncio.get_running_loop().create_future()
+        size = len(value or b"") + len(options.get("key") or b"")
+        size += sum(len(name) + len(content or b"") for name, content in options.get("headers", ()))
+        if size > RECORD_BYTES_MAX - OVERHEAD_BYTES:
+            written.set_exception(
+                MessageTooLarge(
+                    f"a record for topic {topic!r} has {size} bytes; expected at most "
+                    f"{RECORD_BYTES_MAX - OVERHEAD_BYTES}"
+                )
+            )
+            return written
+        if self._outputs is None:
+            self._outputs = []
+        self._outputs.append(BufferedRecord(topic, value, options))
+        written.set_result(LaterWritten(topic))
+        return written
+
+    def drop_outputs(self) -> None:
+        """Forget the records that a failed run has sent."""
+        self._outputs = None
+
+
+class LaterWritten(NamedTuple):
+    """The place of a record that a transaction will write; a `ports.WrittenRecord`."""
+
+    topic: str
+    partition: int = -1
+    offset: int = -1
+    timestamp_ms: int = -1
+
+
+def _offset_of(delivery: ConsumedRecord | UnreadableRange) -> int:
+    return delivery.offset

@@ -1,0 +1,48 @@
+"""The newest records of a partition, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.client import TopicPartition
+from sharegroup.errors import InvalidRecord
+from sharegroup.schedules import schedule_log
+from sharegroup.schedules.schedule import ScheduleDefinition, partition_of
+from sharegroup.schedules.schedule_log import NewestRecords
+from sharegroup.schedules.schedule_records import Owner, encoded, key_of
+from sharegroup.schedules.timing import Interval
+
+NIGHTLY = ScheduleDefinition(name="nightly", revision=1, timing=Interval(1_000), topic="reports")
+HERE = TopicPartition("shop.schedules", partition_of("nightly"))
+ELSEWHERE = TopicPartition("shop.schedules", (partition_of("nightly") + 1) % 4)
+OWNER = Owner("host/7", 5)
+
+
+def test_the_newest_record_of_each_key_counts() -> None:
+    newest = NewestRecords(HERE)
+    newest.put(key_of(NIGHTLY), b"{")
+    newest.put(key_of(NIGHTLY), encoded(NIGHTLY))
+    newest.put(key_of(OWNER), encoded(OWNER))
+    newest.put(None, b"no key")
+    assert newest.entries() == (NIGHTLY, OWNER)
+
+    newest.put(key_of(NIGHTLY), None)
+    assert newest.entries() == (OWNER,)
+
+
+def test_a_schedule_in_the_wrong_partition_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Two owners would run it."""
+    newest = NewestRecords(ELSEWHERE)
+    newest.put(key_of(NIGHTLY), encoded(NIGHTLY))
+
+    assert newest.entries() == ()
+    assert "belongs to partition" in caplog.text
+
+
+def test_more_keys_than_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_log, "ENTRIES_MAX", 2)
+    newest = NewestRecords(HERE)
+    newest.put(b"a", b"")
+    newest.put(b"b", b"")
+    with pytest.raises(InvalidRecord, match="more than 2 keys; another program writes to it"):
+        newest.put(b"c", b"")

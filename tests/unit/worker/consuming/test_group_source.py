@@ -1,0 +1,294 @@
+"""A member of an in-memory consumer group: commits, metadata that does not fit, rebalances."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from sharegroup.core.delivery.delivery import SharePartitionLimits
+from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
+from sharegroup.worker.consuming.commit_metadata import PREFIX, read
+from sharegroup.worker.consuming.group_log import GroupReading
+from sharegroup.worker.consuming.group_source import GroupSource
+from sharegroup.worker.declarations.route import StartFrom
+from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.testing.app_test import drained
+from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
+from sharegroup.worker.transport.memory import MemoryWorld
+
+GROUP, TOPIC = "audit", "orders"
+
+
+class Changes:
+    """Rebalances that are noted; a revocation waits for `may_end`."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, list[int]]] = []
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+
+    def assigned(self, topic: str, partitions: Collection[int]) -> None:
+        self.seen.append(("assigned", sorted(partitions)))
+
+    async def revoke(self, topic: str, partitions: Collection[int], within_seconds: float) -> None:
+        self.seen.append(("revoke", sorted(partitions)))
+        await self.may_end.wait()
+
+    def gone(self, topic: str, partitions: Collection[int], *, is_lost: bool) -> None:
+        self.seen.append(("lost" if is_lost else "gone", sorted(partitions)))
+
+
+class Scene:
+    """A topic, and members of a group that read it."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.world = MemoryWorld(SharePartitionLimits(lock_ms=30_000, delivery_count_max=10))
+        self.world.log.create(TOPIC, partitions=partitions)
+        self.logs: list[MemoryGroupLog] = []
+        self.changes: list[Changes] = []
+
+    def member(self) -> GroupSource:
+        group = self.world.consumer_group(GROUP)
+        self.logs.append(MemoryGroupLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
+        self.changes.append(Changes())
+        reading = GroupReading(GROUP, TOPIC, 1_000_000, "consumer", StartFrom.EARLIEST)
+        return GroupSource(reading, self.logs[-1], self.world.clock, self.changes[-1])
+
+    def write(self, count: int, partition: int = 0) -> None:
+        for number in range(count):
+            self.world.log.append(TOPIC, b"%d" % number, partition=partition)
+
+    def committed(self, partition: int = 0) -> Committed:
+        return self.world.log.committed[GROUP, TOPIC, partition]
+
+    async def pass_seconds(self, seconds: float) -> None:
+        until = self.world.clock.now() + seconds
+        while self.world.clock.now() < until:
+            await drained()
+            self.world.clock.move_to(min(until, self.world.clock.now() + 0.25))
+        await drained()
+
+    async def take(self, source: GroupSource, room: int = 1_000) -> Sequence[DeliveredRecord]:
+        taking = asyncio.ensure_future(source.take(room, 1.0))
+        for _ in range(8):
+            await drained()
+            if taking.done():
+                break
+            self.world.clock.move_to(self.world.clock.now() + 0.25)
+        return await taking
+
+
+def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    def runs(caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO):
+            asyncio.run(test(caplog))
+
+    runs.__name__ = test.__name__
+    return runs
+
+
+def offsets(records: Sequence[DeliveredRecord]) -> list[int]:
+    return [record.offset for record in records]
+
+
+@run
+async def test_metadata_that_is_too_large_is_shrunk(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.world.consumer_group(GROUP).metadata_max = 100
+    scene.write(2_000)
+    source = scene.member()
+    records = await scene.take(source, 2_000)
+    # In no pattern, so that they cannot be compressed; the first one is not finished.
+    done = [record for record in records if hash((record.offset, 3)) % 7 < 3 and record.offset]
+    for record in done:
+        record.accept()
+    await scene.pass_seconds(2)
+    text = scene.committed().metadata
+    assert 0 < len(text) <= 100
+    assert "event=commit_metadata.too_large" in caplog.text
+    # The lowest finished records are kept; the others run again after a crash.
+    assert read(0, text).finished.ranges[0][0] == done[0].offset
+    await source.close(1)
+
+
+@run
+async def test_a_broker_without_room_for_metadata_gets_offsets_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.world.consumer_group(GROUP).metadata_max = 0
+    scene.write(10)
+    source = scene.member()
+    for record in (await scene.take(source))[:4]:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert scene.committed() == (4, "")
+    await source.close(1)
+
+
+@run
+async def test_a_nearly_full_partition_is_paused_until_its_oldest_record_is_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.world.consumer_group(GROUP).metadata_max = 300
+    scene.write(3_000)
+    source = scene.member()
+    records = list(await scene.take(source, 2_000))
+    done = [record for record in records if hash((record.offset, 3)) % 7 < 3 and record.offset]
+    for record in done:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert "event=partition.paused" in caplog.text
+    # Nothing above the highest finished record is delivered.
+    assert offsets(await scene.take(source)) == []
+    for record in records:
+        if record not in done:
+            record.accept()
+    await scene.pass_seconds(2)
+    assert "event=partition.resumed" in caplog.text
+    assert scene.committed().offset == 2_000
+    assert offsets(await scene.take(source))[0] == 2_000
+    await source.close(1)
+
+
+@run
+async def test_foreign_metadata_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.write(5)
+    scene.world.log.committed[GROUP, TOPIC, 0] = Committed(2, f"{PREFIX}of another program")
+    source = scene.member()
+    assert offsets(await scene.take(source)) == [2, 3, 4]
+    assert "event=commit_metadata.ignored" in caplog.text
+    await source.close(1)
+
+
+@run
+async def test_a_commit_that_fails_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.write(3)
+    source = scene.member()
+    records = await scene.take(source)
+    group = scene.world.consumer_group(GROUP)
+    errors: list[KafkaError] = [NotCoordinator("moved"), NotCoordinator("moved")]
+    commit = group.commit
+
+    def failing(topic: str, offsets: Any) -> None:
+        if errors:
+            raise errors.pop()
+        commit(topic, offsets)
+
+    group_commit: Any = failing
+    scene.logs[0]._group = type("Failing", (), {
+        "__getattr__": lambda _, name: getattr(group, name), "commit": staticmethod(group_commit),
+    })()  # fmt: skip
+    for record in records:
+        record.accept()
+    await scene.pass_seconds(4)
+    assert scene.committed().offset == 3
+    assert caplog.text.count("event=commit.failed") == 2
+    await source.close(1)
+
+
+@run
+async def test_a_seek_whose_commit_fails_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    records = await scene.take(source, 3)
+    records[0].accept()
+    scene.logs[0].owned.pop(0)
+    with pytest.raises(OwnershipLost):
+        await source.seek(0, 5)
+    scene.logs[0].owned[0] = 3
+    assert offsets(await scene.take(source)) == [3, 4, 5]
+    await source.close(1)
+
+
+@run
+async def test_a_truncated_log_is_read_from_where_it_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(8)
+    source = scene.member()
+    before = await scene.take(source)
+    for record in before[:5]:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 5
+    scene.logs[0].seek(0, 2)  # As a reset of the position does.
+    again = await scene.take(source)
+    if not again:
+        again = await scene.take(source)
+    assert offsets(again) == [2, 3, 4, 5, 6, 7]
+    assert all(record.is_lost for record in before)
+    assert scene.changes[0].seen[-2:] == [("lost", [0]), ("assigned", [0])]
+    assert "event=partition.rewound" in caplog.text
+    before[7].accept()  # Of the log before: it must not count for the record there now.
+    for record in again[:2]:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert scene.committed() == (4, scene.committed().metadata)
+    assert not read(*scene.committed()).finished
+    await source.close(1)
+
+
+@run
+async def test_a_new_member_gets_partitions_after_their_handlers_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=2)
+    scene.write(4, partition=0)
+    scene.write(4, partition=1)
+    first = scene.member()
+    records = await scene.take(first)
+    assert len(records) == 8
+    scene.changes[0].may_end.clear()
+    second = scene.member()
+    assert await scene.take(second) == []
+    assert scene.changes[0].seen == [("assigned", [0, 1]), ("revoke", [1])]
+    for record in records:
+        if record.partition == 1 and record.offset != 2:
+            record.accept()
+    scene.changes[0].may_end.set()
+    await scene.pass_seconds(1)
+    # Only what was not finished, and not as delivered before.
+    again = await scene.take(second)
+    assert [(record.offset, record.delivery_count) for record in again] == [(2, 1)]
+    assert records[5].is_lost
+    await first.close(1)
+    await second.close(1)
+
+
+@run
+async def test_records_given_back_are_delivered_again_in_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(4)
+    source = scene.member()
+    records = await scene.take(source, 3)
+    source.quiet(delivered_below=1)
+    for record in reversed(records):
+        record.release()
+    assert await scene.take(source) == []
+    source.resume()
+    again = [*await scene.take(source, 3), *await scene.take(source, 3)]
+    assert [(record.offset, record.delivery_count) for record in again] == [
+        (0, 1), (1, 1), (2, 1), (3, 1),
+    ]  # fmt: skip
+    await source.close(1)
+
+
+def test_the_broker_of_these_tests_refuses_long_metadata() -> None:
+    group = MemoryWorld(SharePartitionLimits()).consumer_group(GROUP)
+    with pytest.raises(OffsetMetadataTooLarge):
+        group.commit(TOPIC, {0: Committed(1, "x" * 4_097)})
