@@ -37,12 +37,14 @@ from typing import (
 
 from sharegroup.dead_letters.topics import MIN_INSYNC
 from sharegroup.errors import InvalidConfig
-from sharegroup.fleet.fleet_topics import APP_NAME, OF_A_GROUP, commands_topic
 from sharegroup.worker.declarations.checks import (
     PARTITIONS_MAX,
     check_callable,
     check_listener,
     check_redact,
+    checked_announce,
+    checked_app_name,
+    checked_grace,
     checked_topic,
     is_whole,
 )
@@ -157,7 +159,7 @@ class App:
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
-        self.name = _checked_name(name)
+        self.name = checked_app_name(name)
         self._declared_servers = bootstrap_servers
         self._explicit_servers: tuple[str | list[str], str] | None = None
         """An address that precedes the variable and the declared one, and what named it."""
@@ -166,7 +168,7 @@ class App:
             raise InvalidConfig(
                 f"App {name!r}: client: {SERVERS} is an option of the App: App(..., {SERVERS}=...)"
             )
-        self.grace_seconds = _grace(grace, name)
+        self.grace_seconds = checked_grace(grace, name)
         self.prepare = prepare
         self.replication = Replication(replication_factor, min_insync_replicas).checked(
             f"App {name!r}"
@@ -178,7 +180,7 @@ class App:
             check_redact(redact, f"App {name!r}")
         self._redact = redact
         self.middlewares: list[Middleware] = []
-        self.announce = _announce(announce, name)
+        self.announce = checked_announce(announce, name)
         self.outlet = Outlet(app_name=name)
         self._topics: tuple[TopicDeclaration, ...] = ()
         self.schedule_list: tuple[DeclaredSchedule, ...] = ()  # Of `every` and `cron`.
@@ -727,32 +729,6 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}, {len(self._routed)} handlers>"
-
-
-def _checked_name(given: object) -> str:
-    if not isinstance(given, str) or not APP_NAME.fullmatch(given):
-        raise InvalidConfig(
-            f"App name {given!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
-        )
-    return given
-
-
-def _announce(given: object, name: str) -> bool:
-    if not isinstance(given, bool):
-        raise InvalidConfig(f"App {name!r}: announce={given!r}; expected True or False")
-    if given and name.endswith(OF_A_GROUP):
-        raise InvalidConfig(
-            f"App {name!r}: announce=True needs a name that does not end in {OF_A_GROUP!r}: "
-            f"{commands_topic(name)!r} is the topic of commands for waiting records of a group"
-        )
-    return given
-
-
-def _grace(given: Duration, name: str) -> float:
-    try:
-        return seconds(given)
-    except (TypeError, ValueError) as error:
-        raise InvalidConfig(f"App {name!r}: grace: {error}") from None
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> None:
