@@ -20,6 +20,7 @@ from sharegroup.console.pages import (
     resets,
     rights,
     transactions,
+    workers,
 )
 from sharegroup.console.pages.exports import ExportFunction
 from sharegroup.console.pages.page import PageFunction
@@ -90,6 +91,11 @@ ROUTES = (
         tables=("topics", "kinds", "letters"),
     ),
     Route("/letter", letters.letter, parent="/letters", needs=("topic",), takes=PLACE),
+    Route(
+        *("/workers", workers.workers, "Workers"),
+        takes=("app", "worker", "outcomes"),
+        tables=("workers",),
+    ),
     Route("/jobs", jobs.jobs, "Jobs", tables=("jobs",)),
     Route("/job", jobs.job, parent="/jobs", needs=("id",)),
     Route("/plan", jobs.plan, parent="/letters", needs=PLANNED, takes=PLAN_OPTIONS),
@@ -142,6 +148,10 @@ CHANGES: tuple[ChangeRoute, ...] = (
     ChangeRoute(
         *("/records/produce", Change.PRODUCE, named_subject, produce.perform),
         fields=("topic", "partition", "key", "value", "null", "headers"),
+    ),
+    ChangeRoute(
+        *("/workers/steer", Change.STEER, workers.steered_subject, workers.steer),
+        fields=("app", "worker", "intent"),
     ),
     ChangeRoute(
         *("/jobs/abort", Change.ABORT, job_changes.job_subject, job_changes.abort), fields=("id",)
