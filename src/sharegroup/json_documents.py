@@ -1,4 +1,4 @@
-"""Reads JSON documents of others: from the HTTP ports of brokers and workers, and from files.
+"""Reads JSON documents of others: from the HTTP ports of brokers and workers, files and records.
 
 Another program may listen on a port by now, so nothing in an answer is taken for granted.
 """
@@ -21,6 +21,7 @@ PIECE_BYTES = 64 * 1024
 SHOWN = 200
 """Number of characters of a foreign answer that its error shows."""
 MISSING = object()
+NUMBER_MAX = 2**63 - 1
 
 CONNECTIONS = {"http": HTTPConnection, "https": HTTPSConnection}
 
@@ -69,6 +70,36 @@ def typed_fields(document: object, fields: Fields) -> dict[str, Any]:
             found = "nothing" if value is MISSING else type(value).__name__
             raise ForeignDocument(f"expected {name!r} of type {expected}, found {found}")
     return {name: document[name] for name in fields}
+
+
+def object_of(value: bytes, *, bytes_max: int) -> dict[str, Any]:
+    """Return the JSON object in the value of a record; ForeignDocument if there is none."""
+    if len(value) > bytes_max:
+        raise ForeignDocument(f"expected up to {bytes_max} bytes, found {len(value)}")
+    try:
+        document = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise ForeignDocument(f"expected JSON, found {value!r:.200}") from error
+    if not isinstance(document, dict):
+        raise ForeignDocument(f"expected an object of JSON, found {value!r:.200}")
+    return document
+
+
+def text_of(value: object, *, characters_max: int) -> str:
+    """Return the beginning of a text of JSON that UTF-8 can write; ForeignDocument if it is none.
+
+    A lone surrogate is valid in JSON, and cannot be written to a header or a terminal.
+    """
+    if not isinstance(value, str):
+        raise ForeignDocument(f"expected a text, found {value!r:.100}")
+    return value.encode("utf-8", "replace").decode()[:characters_max]
+
+
+def count_of(value: object) -> int:
+    """Return a number of JSON from 0 that fits 64 bits; ForeignDocument if it is none."""
+    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
+        raise ForeignDocument(f"expected a number from 0, found {value!r:.100}")
+    return value
 
 
 def _get(url: str, timeout_s: float) -> tuple[int, bytes]:

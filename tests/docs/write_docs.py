@@ -265,6 +265,11 @@ JSON_KEYS = {
         "at brokers letters_of_the_last_hour attention (an array of severity subject problem "
         "action metric) rows (an array of group state members lag oldest_age_ms rate topics error)"
     ),
+    "worker quiet --bootstrap-server": "app worker host pid phase outcome",
+    "worker resume --bootstrap-server": "app worker host pid phase outcome",
+    "worker stop --bootstrap-server": "app worker host pid phase outcome",
+    "worker status --bootstrap-server": "app worker host pid phase since heard groups running "
+    "waiting held version python",
     "worker status": "app pid phase since groups running waiting held health metrics",
 }
 """What a program may rely on; a test holds the verbs to it."""

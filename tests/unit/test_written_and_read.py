@@ -123,6 +123,16 @@ PAIRS = (
         "tests/unit/waiting/test_control_records.py::test_control_record_survives_a_round_trip",
     ),
     Pair(
+        "heartbeats of worker processes",
+        "fleet.heartbeats:encoded", "fleet.heartbeats:parsed",
+        "tests/unit/fleet/test_fleet_records.py::test_heartbeat_survives_a_round_trip",
+    ),
+    Pair(
+        "commands for worker processes",
+        "fleet.commands:encoded", "fleet.commands:parsed",
+        "tests/unit/fleet/test_fleet_records.py::test_command_survives_a_round_trip",
+    ),
+    Pair(
         "schedules, their declarations, commands and owners",
         "schedules.schedule_records:encoded", "schedules.schedule_records:parsed",
         "tests/unit/schedules/test_schedule_records.py::test_what_is_written_is_read_back",

@@ -21,12 +21,12 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from sharegroup.dead_letters.topics import is_topic_name
+from sharegroup.json_documents import NUMBER_MAX, count_of, object_of, text_of
 
 FORMAT = 1
 """The version of the format; a record with a higher one is not read."""
 VALUE_BYTES_MAX = 4_096
 BY_CHARACTERS_MAX = 200
-NUMBER_MAX = 2**63 - 1
 COMMAND, ANSWER = "command", "answer"
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})")
@@ -130,12 +130,15 @@ def parsed(key: bytes | None, value: bytes | None) -> ControlRecord:
     kind, subject = _subject(key)
     if value is None:
         return Forgotten(kind, subject)
-    document = _document(value)
+    document = object_of(value, bytes_max=VALUE_BYTES_MAX)
     place = subject if isinstance(subject, Place) else None
     try:
-        if _number(document["format"]) > FORMAT:
+        if count_of(document["format"]) > FORMAT:
             raise ValueError(f"format {document['format']}, expected up to {FORMAT}")  # noqa: TRY301  One text.
-        record_id, ask = _id(document["id"]), _text(document["ask"])
+        record_id, ask = (
+            _id(document["id"]),
+            text_of(document["ask"], characters_max=BY_CHARACTERS_MAX),
+        )
         if place is None and record_id != subject:
             raise ValueError(f"id {record_id!r} with key {key!r:.100}")  # noqa: TRY301  One text.
         if kind == ANSWER:
@@ -144,16 +147,16 @@ def parsed(key: bytes | None, value: bytes | None) -> ControlRecord:
                 answer=Answer(document["answer"]),
                 place=place,
                 ask=ask,
-                at_ms=_number(document["at_ms"]),
-                member=_text(document["member"]),
+                at_ms=count_of(document["at_ms"]),
+                member=text_of(document["member"], characters_max=BY_CHARACTERS_MAX),
             )
         return Command(
             record_id=record_id,
             intent=Intent(document["intent"]),
             place=place,
             ask=ask,
-            by=_text(document["by"]),
-            asked_ms=_number(document["asked_ms"]),
+            by=text_of(document["by"], characters_max=BY_CHARACTERS_MAX),
+            asked_ms=count_of(document["asked_ms"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"expected a {kind}, found {value!r:.200}: {error!r}") from error
@@ -170,32 +173,7 @@ def _subject(key: bytes | None) -> tuple[str, Place | str]:
     raise ValueError(f"expected the key of a command or an answer, found {key!r:.200}")
 
 
-def _document(value: bytes) -> dict[str, Any]:
-    if len(value) > VALUE_BYTES_MAX:
-        raise ValueError(f"expected up to {VALUE_BYTES_MAX} bytes, found {len(value)}")
-    try:
-        document = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"expected JSON, found {value!r:.200}") from error
-    if not isinstance(document, dict):
-        raise ValueError(f"expected an object of JSON, found {value!r:.200}")  # noqa: TRY004  As above.
-    return document
-
-
 def _id(value: Any) -> str:
     if not isinstance(value, str) or _ID.fullmatch(value) is None:
         raise ValueError(f"id {value!r:.100}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a text, found {value!r:.100}")
-    # A lone surrogate is valid in JSON, and cannot be written to a header.
-    return value.encode("utf-8", "replace").decode()[:BY_CHARACTERS_MAX]
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
-        raise ValueError(f"expected a number from 0, found {value!r:.100}")
     return value

@@ -41,7 +41,7 @@ from sharegroup.waiting.control_records import (
     Reply,
     encoded,
 )
-from sharegroup.waiting.control_topic import ControlTopic
+from sharegroup.waiting.control_topic import ControlTopic, follow_control
 from sharegroup.waiting.done_offsets import read as done_above
 from sharegroup.waiting.login import login
 from sharegroup.waiting.retry_topics import control_topic, is_tier_topic, scheduler_group
@@ -271,7 +271,7 @@ class WaitingRecords:
             )
         if not isinstance(described, TopicDescription):
             raise described
-        control = ControlTopic(self._cluster, self.group)
+        control = follow_control(self._cluster, self.group)
         await control.skip_to_end()
         return control
 

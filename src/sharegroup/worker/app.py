@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import ModuleType, SimpleNamespace
@@ -43,6 +42,9 @@ from sharegroup.worker.declarations.checks import (
     check_callable,
     check_listener,
     check_redact,
+    checked_announce,
+    checked_app_name,
+    checked_grace,
     checked_topic,
     is_whole,
 )
@@ -80,6 +82,7 @@ from sharegroup.worker.sender import BeforeSend, Outlet
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
+    from sharegroup.fleet.commands import Intent
     from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
     from sharegroup.worker.parts import WorkerParts
     from sharegroup.worker.running.worker import StopReport, Worker
@@ -102,9 +105,9 @@ OPTIONS = (
     "redact",
     "replication_factor",
     "min_insync_replicas",
+    "announce",
 )
 SERVERS = "bootstrap_servers"
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
 class App:
@@ -123,6 +126,10 @@ class App:
     creates.  By default a topic has three replicas, or one per broker if there are fewer brokers.
     All replicas but one must be in sync.
 
+    With ``announce``, each worker process writes heartbeats to ``<name>.workers`` and reads
+    commands from ``<name>.control``, so ``sharegroup worker status`` shows all processes in the
+    cluster, and ``quiet``, ``resume`` and ``stop`` reach them (`sharegroup.fleet`).
+
     Example::
 
         app = App("orders-service", bootstrap_servers="127.0.0.1:9092")
@@ -133,6 +140,9 @@ class App:
     Run it with ``sharegroup worker orders.app:app``, with `run`, in an event loop with
     ``async with app:``, or in a test with `test`.
     """
+
+    obey: Callable[[Intent], None] | None = None
+    """Carries out commands, if a program runs this application; None: the application itself."""
 
     def __init__(
         self,
@@ -145,15 +155,11 @@ class App:
         redact: Redact | None = None,
         replication_factor: int | None = None,
         min_insync_replicas: int | None = None,
+        announce: bool = False,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
-        given: object = name  # At run time any value is accepted; only type checkers see the type.
-        if not isinstance(given, str) or not _NAME.fullmatch(given):
-            raise InvalidConfig(
-                f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
-            )
-        self.name = name
+        self.name = checked_app_name(name)
         self._declared_servers = bootstrap_servers
         self._explicit_servers: tuple[str | list[str], str] | None = None
         """An address that precedes the variable and the declared one, and what named it."""
@@ -162,7 +168,7 @@ class App:
             raise InvalidConfig(
                 f"App {name!r}: client: {SERVERS} is an option of the App: App(..., {SERVERS}=...)"
             )
-        self.grace_seconds = _grace(grace, name)
+        self.grace_seconds = checked_grace(grace, name)
         self.prepare = prepare
         self.replication = Replication(replication_factor, min_insync_replicas).checked(
             f"App {name!r}"
@@ -174,6 +180,7 @@ class App:
             check_redact(redact, f"App {name!r}")
         self._redact = redact
         self.middlewares: list[Middleware] = []
+        self.announce = checked_announce(announce, name)
         self.outlet = Outlet(app_name=name)
         self._topics: tuple[TopicDeclaration, ...] = ()
         self.schedule_list: tuple[DeclaredSchedule, ...] = ()  # Of `every` and `cron`.
@@ -522,6 +529,7 @@ class App:
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.infrastructure.isolation import check_isolation
         from sharegroup.worker.infrastructure.rights import SchedulesNeed, check_rights
+        from sharegroup.worker.lifecycle.announced import announced
         from sharegroup.worker.running.worker import Worker
         from sharegroup.worker.telemetry.logs import watch
 
@@ -542,6 +550,8 @@ class App:
             await resources.enter_async_context(self.opened(parts.outbox, parts.clock))
             worker = Worker(self, parts)
             await worker.start()
+            if self.announce:
+                await resources.enter_async_context(announced(self, worker, parts))
             self._worker = worker
             # Not before: a start that fails closes what it has opened.
             self._resources = resources.pop_all()
@@ -719,13 +729,6 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}, {len(self._routed)} handlers>"
-
-
-def _grace(given: Duration, name: str) -> float:
-    try:
-        return seconds(given)
-    except (TypeError, ValueError) as error:
-        raise InvalidConfig(f"App {name!r}: grace: {error}") from None
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> None:

@@ -34,6 +34,7 @@ class Application(Protocol):
     schedule_list: tuple[DeclaredSchedule, ...]
     replication: Replication
     is_watched: bool
+    announce: bool
 
     @property
     def cluster(self) -> ClusterChoice:

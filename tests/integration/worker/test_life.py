@@ -188,8 +188,9 @@ def test_status_shows_every_process_of_an_application_and_no_stranger(
         assert worker.run("status", group).stderr == ""
         none = worker.run("quiet", "another")
         assert (none.returncode, none.stdout) == (1, "")
-        assert (
-            none.stderr == "Error: no worker of another of this user is running on this machine\n"
+        assert none.stderr == (
+            "Error: no worker of another of this user is running on this machine; "
+            "for those of a cluster, name it with --bootstrap-server or --profile\n"
         )
 
 

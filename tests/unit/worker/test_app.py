@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -456,3 +457,15 @@ def test_uncallable_function_is_refused_at_the_declaration(
 def test_grace_that_is_no_time_is_refused_by_name() -> None:
     with pytest.raises(InvalidConfig, match=r"App 'orders-service': grace: .* got 'soon'"):
         App("orders-service", grace="soon")
+
+
+@pytest.mark.parametrize(
+    ("name", "announce", "text"),
+    [
+        ("orders", "yes", "announce='yes'; expected True or False"),
+        ("orders.retry", True, "a name that does not end in '.retry': 'orders.retry.control'"),
+    ],
+)
+def test_announce_is_refused(name: str, announce: Any, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(text)):
+        App(name, announce=announce)

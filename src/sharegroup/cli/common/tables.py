@@ -320,6 +320,7 @@ def _short_id(text: str) -> str:
 
 SHORT_CELLS: Mapping[str, Callable[[str], str]] = {
     "since": _ago,
+    "heard": _ago,
     "last_letter": _ago,
     "consumer_id": _short_id,
     "member_id": _short_id,

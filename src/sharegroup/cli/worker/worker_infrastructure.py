@@ -18,8 +18,8 @@ from sharegroup.errors import KafkaError
 from sharegroup.schedules import Schedules
 from sharegroup.worker.app import App
 from sharegroup.worker.infrastructure import Applied, Change, ChangeKind, apply, plan
-from sharegroup.worker.infrastructure.rights import RequiredAcl, SchedulesNeed, required_acls
-from sharegroup.worker.infrastructure.wanted import totals
+from sharegroup.worker.infrastructure.rights import RequiredAcl, acls_of
+from sharegroup.worker.infrastructure.wanted import Totals, announced_topics, totals
 from sharegroup.worker.transport.kafka import client_options, open_admin
 
 T = TypeVar("T")
@@ -109,14 +109,13 @@ def plan_(
     APP needs.
     """
     if acls:
-        needed = required_acls(app.route_list, SchedulesNeed.of(app))
-        rows = [_acl_row(acl) for acl in needed]
+        rows = [_acl_row(acl) for acl in acls_of(app)]
         print_listing(Listing(rows, ACL_COLUMNS, NO_ACLS, spare=SPARE), as_json=as_json)
         return
     changes = _ask(app, _planning(app, former, acls_for))
     print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
     if not as_json:
-        click.echo(f"{app.name} needs {totals(app.route_list, app.topic_list)}.")
+        click.echo(f"{app.name} needs {_totals(app)}.")
 
 
 @click.command("apply")
@@ -219,6 +218,11 @@ def _row(change: Change) -> dict[str, Any]:
         "wanted": change.wanted,
         "why": change.why,
     }
+
+
+def _totals(app: App) -> Totals:
+    fleet = announced_topics(app.name) if app.announce else ()
+    return totals(app.route_list, app.topic_list, fleet)
 
 
 def _acl_row(acl: RequiredAcl) -> dict[str, Any]:

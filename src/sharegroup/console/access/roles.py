@@ -1,7 +1,7 @@
 """Roles per pattern of groups and topics, and what a user may see and change by them.
 
     viewer      sees the groups and topics that a grant names; values only with a right of its own
-    operator    also redrives, produces, aborts and resumes jobs
+    operator    also redrives, produces, aborts and resumes jobs, quiets and stops workers
     admin       also purges, resets and deletes
 
 Patterns are those of a shell: ``*`` is any text.  All grants of a user count, but no two of them
@@ -33,6 +33,7 @@ class Change(StrEnum):
     PRODUCE = "produce"
     ABORT = "abort"
     RESUME = "resume"
+    STEER = "steer"
     PURGE = "purge"
     RESET = "reset"
     DELETE = "delete"
@@ -43,6 +44,7 @@ NEEDED: Mapping[Change, Role] = {
     Change.PRODUCE: Role.OPERATOR,
     Change.ABORT: Role.OPERATOR,
     Change.RESUME: Role.OPERATOR,
+    Change.STEER: Role.OPERATOR,
     Change.PURGE: Role.ADMIN,
     Change.RESET: Role.ADMIN,
     Change.DELETE: Role.ADMIN,

@@ -20,10 +20,12 @@ from sharegroup.console.pages import (
     resets,
     rights,
     transactions,
+    workers,
 )
 from sharegroup.console.pages.exports import ExportFunction
 from sharegroup.console.pages.page import PageFunction
 from sharegroup.console.web.changes import ChangeRoute, group_subject, named_subject
+from sharegroup.console.web.live import PAUSE_SECONDS
 
 
 class Route(NamedTuple):
@@ -40,6 +42,8 @@ class Route(NamedTuple):
     """Its other parameters, without those of its tables."""
     tables: tuple[str, ...] = ()
     """The names of its tables, which are sorted, searched and paged by parameters."""
+    live_seconds: float = PAUSE_SECONDS
+    """The least time between two readings of its live parts."""
 
 
 class DownloadRoute(NamedTuple):
@@ -52,6 +56,8 @@ class DownloadRoute(NamedTuple):
 
 
 PLACE = ("partition", "offset")
+RECORD_LIVE_SECONDS = 10.0
+"""The states of a record in many groups need most of the state topic."""
 PLANNED = ("kind", "topic")
 PLAN_OPTIONS = tuple(name for name in jobs.FIELDS if name not in PLANNED)
 
@@ -85,6 +91,11 @@ ROUTES = (
         tables=("topics", "kinds", "letters"),
     ),
     Route("/letter", letters.letter, parent="/letters", needs=("topic",), takes=PLACE),
+    Route(
+        *("/workers", workers.workers, "Workers"),
+        takes=("app", "worker", "outcomes"),
+        tables=("workers",),
+    ),
     Route("/jobs", jobs.jobs, "Jobs", tables=("jobs",)),
     Route("/job", jobs.job, parent="/jobs", needs=("id",)),
     Route("/plan", jobs.plan, parent="/letters", needs=PLANNED, takes=PLAN_OPTIONS),
@@ -92,7 +103,13 @@ ROUTES = (
         *("/records", records.records, "Records"),
         takes=records.SEARCH,
     ),
-    Route("/record", records.record, parent="/records", needs=("topic",), takes=PLACE),
+    Route(
+        *("/record", records.record),
+        parent="/records",
+        needs=("topic",),
+        takes=PLACE,
+        live_seconds=RECORD_LIVE_SECONDS,
+    ),
     Route("/produce", produce.form, parent="/records", needs=("topic",)),
     Route("/topics", around.topics, "Topics", tables=("topics",)),
     Route("/topic", around.topic, parent="/topics", needs=("name",), tables=("partitions",)),
@@ -131,6 +148,10 @@ CHANGES: tuple[ChangeRoute, ...] = (
     ChangeRoute(
         *("/records/produce", Change.PRODUCE, named_subject, produce.perform),
         fields=("topic", "partition", "key", "value", "null", "headers"),
+    ),
+    ChangeRoute(
+        *("/workers/steer", Change.STEER, workers.steered_subject, workers.steer),
+        fields=("app", "worker", "intent"),
     ),
     ChangeRoute(
         *("/jobs/abort", Change.ABORT, job_changes.job_subject, job_changes.abort), fields=("id",)

@@ -12,6 +12,8 @@ from collections.abc import Collection
 
 from sharegroup.dead_letters.topics import is_topic_name
 from sharegroup.errors import InvalidConfig
+from sharegroup.fleet.fleet_topics import APP_NAME, OF_A_GROUP, commands_topic
+from sharegroup.worker.durations import Duration, seconds
 
 # Checks of topic and group names, and the names of topics that a worker adds to a group.
 #
@@ -105,3 +107,32 @@ def is_whole(value: object, low: int, high: int) -> bool:
 def is_number(value: object, low: float) -> bool:
     """Whether ``value`` is an int or float of ``low`` or more; False for a bool and for NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= low
+
+
+def checked_app_name(given: object) -> str:
+    """Return the name of an App; raise InvalidConfig if it is none."""
+    if not isinstance(given, str) or not APP_NAME.fullmatch(given):
+        raise InvalidConfig(
+            f"App name {given!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
+        )
+    return given
+
+
+def checked_announce(given: object, name: str) -> bool:
+    """Return whether the workers of this App announce themselves; raise InvalidConfig."""
+    if not isinstance(given, bool):
+        raise InvalidConfig(f"App {name!r}: announce={given!r}; expected True or False")
+    if given and name.endswith(OF_A_GROUP):
+        raise InvalidConfig(
+            f"App {name!r}: announce=True needs a name that does not end in {OF_A_GROUP!r}: "
+            f"{commands_topic(name)!r} is the topic of commands for waiting records of a group"
+        )
+    return given
+
+
+def checked_grace(given: Duration, name: str) -> float:
+    """Return the grace of this App in seconds; raise InvalidConfig if it is no duration."""
+    try:
+        return seconds(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"App {name!r}: grace: {error}") from None

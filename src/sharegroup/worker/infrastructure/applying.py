@@ -30,11 +30,12 @@ from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeK
 from sharegroup.worker.infrastructure.rights import (
     SchedulesNeed,
     acl_changes,
+    acls_of,
     needed as needed_rights,
     refusal,
 )
 from sharegroup.worker.infrastructure.schedule_changes import SCHEDULE, schedule_changes
-from sharegroup.worker.infrastructure.wanted import wanted
+from sharegroup.worker.infrastructure.wanted import ANNOUNCING, wanted_by
 
 if TYPE_CHECKING:
     from sharegroup.schedules.schedule_client import Schedules
@@ -67,11 +68,10 @@ async def plan(
     ``acls_for`` names the user of the workers, the ACLs that it needs are declarations, too.
     ``schedules`` are those of the application that are stored; None compares no schedules.
     """
-    needed = wanted(app.route_list, app.topic_list, app.replication)
+    needed = wanted_by(app)
     planned = changes(needed, await found(admin, needed, former=former))
     if acls_for is not None:
-        need = SchedulesNeed.of(app)
-        planned += await acl_changes(app.route_list, admin, acls_for, need)
+        planned += await acl_changes(acls_of(app), admin, acls_for)
     if schedules is not None:
         stored = (await schedules.list()).schedules
         # In a thread, because a payload of a schema registry is encoded for the comparison.
@@ -132,10 +132,11 @@ async def prepare(
     """Create missing topics and settings, report differences, and return the changes made.
 
     Raises the error of a topic that cannot be created, because its handler would wait forever.
-    A setting that cannot be read or set is reported and left alone.  So are topics that this user
+    A setting that cannot be read or set is reported and left alone, and a process that cannot
+    announce itself says so.  So are topics that this user
     may neither see nor create, if the application ``only_sends``.
     """
-    needed = wanted(app.route_list, app.topic_list, app.replication)
+    needed = wanted_by(app, announced=not only_sends)
     existing = await found(admin, needed)
     differences = [
         difference
@@ -156,6 +157,8 @@ async def prepare(
         if error is None:
             made.append(change)
             _tell(app, "infrastructure.created", change)
+        elif change.topic is not None and change.topic.purpose == ANNOUNCING:
+            pass  # The worker runs without it, and `announcer` says so.
         elif isinstance(error, TopicAuthorizationFailed) and change.topic is not None:
             unseen.append(replace(change, kind=ChangeKind.UNKNOWN, why=str(error)))
         elif change.topic is not None:

@@ -22,8 +22,10 @@ from sharegroup.errors import (
     RequestTimedOut,
     SecurityDisabled,
     TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from sharegroup.fleet.fleet_topics import commands_topic, workers_topic
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
 from sharegroup.schedules.schedule import owners_group, schedules_topic
 from sharegroup.waiting.retry_topics import scheduler_group
@@ -74,27 +76,33 @@ NO_SCHEDULES = SchedulesNeed("", ())
 
 
 def required_acls(
-    routes: Iterable[Route], schedules: SchedulesNeed = NO_SCHEDULES
+    routes: Iterable[Route],
+    schedules: SchedulesNeed = NO_SCHEDULES,
+    announced: str | None = None,
 ) -> list[RequiredAcl]:
     """Return the ACLs for workers that prepare nothing, each once, in the order of the routes.
 
-    The retry topics have one prefix, so tiers may change without new ACLs.
+    The retry topics have one prefix, so tiers may change without new ACLs.  ``announced`` is the
+    name of an application whose workers announce themselves.
     """
     of_routes = (acl for route in routes for acl in _of_route(route))
-    return list(dict.fromkeys((*of_routes, *_of_schedules(schedules))))
+    of_fleet = () if announced is None else _of_announcing(announced)
+    return list(dict.fromkeys((*of_routes, *_of_schedules(schedules), *of_fleet)))
+
+
+def acls_of(app: Application) -> list[RequiredAcl]:
+    """Return the ACLs for workers of an application that prepare nothing."""
+    announced = app.name if app.announce else None
+    return required_acls(app.route_list, SchedulesNeed.of(app), announced)
 
 
 async def acl_changes(
-    routes: Iterable[Route],
-    admin: AdminClient,
-    principal: str,
-    schedules: SchedulesNeed = NO_SCHEDULES,
+    required: Sequence[RequiredAcl], admin: AdminClient, principal: str
 ) -> list[Change]:
     """Return a change for each ACL that the user of the workers needs and does not have.
 
     They are unknown if the cluster has no ACLs, or if the user of ``admin`` may not see them.
     """
-    required = required_acls(routes, schedules)
     try:
         existing = await admin.describe_acls(AclBindingFilter(permission=AclPermission.ALLOW))
     except (AuthorizationException, SecurityDisabled) as error:
@@ -148,6 +156,12 @@ def _of_route(route: Route) -> Iterator[RequiredAcl]:
         yield RequiredAcl(AclOperation.WRITE, TOPIC, letters, LITERAL, "dead letters")
 
 
+def _of_announcing(app: str) -> Iterator[RequiredAcl]:
+    write, read = AclOperation.WRITE, AclOperation.READ
+    yield RequiredAcl(write, TOPIC, workers_topic(app), LITERAL, "to announce the process")
+    yield RequiredAcl(read, TOPIC, commands_topic(app), LITERAL, "to be quieted and stopped")
+
+
 def _of_schedules(need: SchedulesNeed) -> Iterator[RequiredAcl]:
     app_name, topics = need
     if not topics:
@@ -193,6 +207,24 @@ def needed(routes: Iterable[Route], schedules: SchedulesNeed = NO_SCHEDULES) -> 
         need(topic, WRITE)
         need(schedules_topic(schedules.app_name), READ, WRITE)
     return rights
+
+
+async def announcing_refusal(app: str, admin: AdminClient) -> str:
+    """Return why a process of this application cannot announce itself; an empty text if it can.
+
+    A broker that does not answer is no reason: heartbeats are written when it does.
+    """
+    rights: Rights = {acl.name: frozenset({acl.operation}) for acl in _of_announcing(app)}
+    try:
+        described = await admin.describe_topics(rights, include_authorized_operations=True)
+    except KafkaError as error:
+        log.debug("event=announce.unknown app=%s error=%r", app, error)
+        return ""
+    for name, topic in described.items():
+        if isinstance(topic, UnknownTopicOrPartition):
+            return f"topic {name!r} does not exist"
+    missing = {name: _missing(rights[name], described[name]) for name in rights}
+    return refusal(missing, admin.principal) if any(missing.values()) else ""
 
 
 async def check_rights(

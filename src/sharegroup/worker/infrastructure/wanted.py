@@ -1,6 +1,7 @@
 """The topics and share group settings that an application's routes require.
 
     declared topics    as declared with `App.topic`
+    fleet topics       heartbeats and commands, with ``announce=True`` (`sharegroup.fleet`)
     handled topics     owned by others; created if missing, and otherwise left alone
     retry topics       `<group>.retry` and its tiers (`worker.retrying.postponer`)
     dead letters       with their retention (`worker.dead_letters`)
@@ -16,8 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.fleet.fleet_topics import (
+    COMMAND_CONFIGS,
+    HEARTBEAT_CONFIGS,
+    commands_topic,
+    workers_topic,
+)
 from sharegroup.worker.dead_letters import dead_letter_topics, group_configs_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topics import (
@@ -28,6 +36,10 @@ from sharegroup.worker.declarations.topics import (
 )
 from sharegroup.worker.retrying.postponer import retry_topics
 
+if TYPE_CHECKING:
+    from sharegroup.worker.application import Application
+
+ANNOUNCING = "workers announce themselves"
 START_FROM = "share.auto.offset.reset"
 RENEWAL = "share.renew.acknowledge.enable"
 ISOLATION = "share.isolation.level"
@@ -111,13 +123,31 @@ class Totals:
         )
 
 
-def totals(routes: Iterable[Route], declared: Iterable[TopicDeclaration] = ()) -> Totals:
+def announced_topics(app: str) -> tuple[TopicDeclaration, ...]:
+    """Return the topics through which workers announce themselves and get commands."""
+    return (
+        TopicDeclaration(workers_topic(app), 1, HEARTBEAT_CONFIGS),
+        TopicDeclaration(commands_topic(app), 1, COMMAND_CONFIGS),
+    )
+
+
+def wanted_by(app: Application, *, announced: bool = True) -> RequiredInfrastructure:
+    """Determine what an application requires; without ``announced`` not its fleet topics."""
+    fleet = announced_topics(app.name) if app.announce and announced else ()
+    return wanted(app.route_list, app.topic_list, app.replication, announced=fleet)
+
+
+def totals(
+    routes: Iterable[Route],
+    declared: Iterable[TopicDeclaration] = (),
+    announced: Iterable[TopicDeclaration] = (),
+) -> Totals:
     """Count the topics and groups that these routes and declarations need."""
     routes = tuple(routes)
     retries = {topic.name for route in routes for topic in retry_topics(route)}
     letters = {topic.name for route in routes for topic in dead_letter_topics(route)} - retries
     return Totals(
-        topics=len(wanted(routes, declared).topics),
+        topics=len(wanted(routes, declared, announced=announced).topics),
         retry_topics=len(retries),
         dead_letter_topics=len(letters),
         share_groups=len({route.group for route in routes if route.is_share}),
@@ -134,15 +164,18 @@ def wanted(
     routes: Iterable[Route],
     declared: Iterable[TopicDeclaration] = (),
     replication: Replication = NOT_DECLARED,
+    *,
+    announced: Iterable[TopicDeclaration] = (),
 ) -> RequiredInfrastructure:
     """Determine the topics and group settings that these routes require.
 
     Raises InvalidConfig if two of them contradict each other.  ``replication`` applies to topics
-    without a declaration of their own.
+    without a declaration of their own.  ``announced`` has the fleet topics.
     """
     routes = tuple(routes)
     topics: dict[str, RequiredTopic] = {}
     declared_topics = [RequiredTopic.of(new, "declared") for new in declared]
+    declared_topics += [RequiredTopic.of(new, ANNOUNCING) for new in announced]
     for new in (*declared_topics, *(topic for route in routes for topic in _topics(route))):
         topics[new.name] = _both(topics[new.name], new) if new.name in topics else new
     topics = {

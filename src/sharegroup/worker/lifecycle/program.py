@@ -34,6 +34,7 @@ from sharegroup.worker.telemetry import logs
 from sharegroup.worker.telemetry.state import AppHealth, Phase
 
 if TYPE_CHECKING:
+    from sharegroup.fleet.commands import Intent
     from sharegroup.http_endpoint import HttpEndpoint, Page
     from sharegroup.worker.running.worker import StopReport, Worker
 
@@ -78,6 +79,9 @@ class Runnable(Application, Protocol):
     @property
     def worker(self) -> Worker | None:
         """The running worker; None before `start` and after `stop`."""
+
+    obey: Callable[[Intent], None] | None
+    """Carries out commands; None: the application itself."""
 
     def health(self) -> AppHealth:
         """What this process knows of its groups and of its brokers."""
@@ -126,6 +130,7 @@ class Program:
     async def main(self) -> int:
         """Run from the start to the exit code."""
         is_watched = self._around.watcher is not None
+        self._app.obey = self._wishes.obey
         with listening(self._wishes, to_interrupts=not is_watched):
             async with AsyncExitStack() as stack:
                 if is_watched:

@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from enum import Enum, auto
 
 from sharegroup import stop_signals
+from sharegroup.fleet.commands import Intent
 
 QUIET = signal.SIGUSR1
 RESUME = signal.SIGUSR2
 
 
 class Wish(Enum):
-    """A request to the worker, made by a signal."""
+    """A request to the worker, made by a signal or by a command (`sharegroup.fleet`)."""
 
     STOP = auto()
     HURRY = auto()
@@ -53,6 +54,10 @@ class Wishes:
     def resume(self) -> None:
         """Request to take records again."""
         self._add(Wish.RESUME)
+
+    def obey(self, intent: Intent) -> None:
+        """Request what a command asks for."""
+        {Intent.STOP: self.stop, Intent.QUIET: self.quiet, Intent.RESUME: self.resume}[intent]()
 
     def again(self, wishes: Sequence[Wish]) -> None:
         """Put these wishes back, before all others."""

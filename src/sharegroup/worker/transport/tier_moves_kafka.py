@@ -11,7 +11,7 @@ from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig, ReadingConfig, config_from
 from sharegroup.waiting.control_records import ControlRecord
-from sharegroup.waiting.control_topic import ControlTopic
+from sharegroup.waiting.control_topic import follow_control
 from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
@@ -37,7 +37,7 @@ class KafkaTierMoves:
         self._cluster = Cluster(
             config_from(ReadingConfig, {key: options[key] for key in options if key in names})
         )
-        self._control = ControlTopic(self._cluster, group)
+        self._control = follow_control(self._cluster, group)
 
     async def move(
         self, partition: TierPartition, records: Sequence[MovedRecord], committed: Committed

@@ -54,8 +54,11 @@ def test_what_the_users_own_connection_does_not_list_is_hidden() -> None:
     ("role", "changes"),
     [
         (Role.VIEWER, set()),
-        (Role.OPERATOR, {"redrive", "produce", "abort", "resume"}),
-        (Role.ADMIN, {"redrive", "produce", "abort", "resume", "purge", "reset", "delete"}),
+        (Role.OPERATOR, {"redrive", "produce", "abort", "resume", "steer"}),
+        (
+            Role.ADMIN,
+            {"redrive", "produce", "abort", "resume", "steer", "purge", "reset", "delete"},
+        ),
     ],
 )
 def test_each_role_has_its_changes(role: Role, changes: set[str]) -> None:

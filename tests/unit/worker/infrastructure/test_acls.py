@@ -72,6 +72,11 @@ def test_handlers_of_one_topic_need_each_acl_once() -> None:
     ]
 
 
+def test_workers_that_announce_themselves_write_heartbeats_and_read_commands() -> None:
+    acls = [(acl.operation.name, acl.name) for acl in required_acls((), announced="orders-service")]
+    assert acls == [("WRITE", "orders-service.workers"), ("READ", "orders-service.control")]
+
+
 class Cluster:
     """An admin client of a cluster with these ACLs, or with an error instead."""
 
@@ -91,7 +96,8 @@ def lacking(cluster: Cluster) -> list[tuple[str, str, str | None]]:
     @app.share_group("billing", topics="orders", retry=None, dead_letter=None)
     async def bill(order: bytes) -> None: ...
 
-    changes = asyncio.run(acl_changes(app.route_list, cast("AdminClient", cluster), "User:ann"))
+    required = required_acls(app.route_list)
+    changes = asyncio.run(acl_changes(required, cast("AdminClient", cluster), "User:ann"))
     return [(str(change.kind), change.name, change.wanted) for change in changes]
 
 

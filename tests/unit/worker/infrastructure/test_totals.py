@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.worker import App
-from sharegroup.worker.infrastructure.wanted import totals
+from sharegroup.worker.infrastructure.wanted import totals, wanted_by
 
 
 def tasks(groups: list[str], **options: None) -> App:
@@ -49,3 +49,15 @@ def test_group_without_retries_and_letters_needs_only_its_own_topic() -> None:
     needed = totals(app.route_list, app.topic_list)
     assert (needed.topics, needed.retry_topics, needed.dead_letter_topics) == (3, 1, 0)
     assert (needed.share_groups, needed.retry_schedulers) == (1, 0)
+
+
+def test_fleet_topics_are_required_if_workers_announce_themselves() -> None:
+    app = App("orders-service", announce=True, replication_factor=2)
+    assert [
+        (topic.name, topic.partitions, topic.configs["cleanup.policy"], topic.replication[0])
+        for topic in wanted_by(app).topics
+    ] == [
+        ("orders-service.control", 1, "delete", 2),
+        ("orders-service.workers", 1, "compact,delete", 2),
+    ]
+    assert wanted_by(app, announced=False).topics == wanted_by(App("orders-service")).topics == ()
