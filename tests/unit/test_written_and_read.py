@@ -159,6 +159,11 @@ PAIRS = (
         "tests/unit/waiting/test_done_offsets.py::test_done_offsets_survive_a_round_trip",
     ),
     Pair(
+        "metadata of the commits of a worker's consumer group",
+        "worker.consuming.commit_metadata:written", "worker.consuming.commit_metadata:read",
+        "tests/unit/worker/consuming/test_commit_metadata.py::test_metadata_is_read_as_it_was_written",
+    ),
+    Pair(
         "dead-letter headers of a worker",
         "worker.dead_letters:letter_headers", "dead_letters.letter:letter_of",
         f"{HERE}::test_letter",
