@@ -43,6 +43,11 @@ TRANSACTION_SECONDS = 0.1
 """The same for a group with ``exactly_once``, because its outputs are visible only then."""
 READ_SECONDS = 1.0
 """The wait of a read without records."""
+READ_RECORDS = 500
+"""The least number of records of a read: a take of few would cost as much as one of many.
+
+Those that were read and not taken wait here.  They count as not delivered.
+"""
 PAUSE_SECONDS = 0.5
 """The pause after an error that may be transient."""
 REVOKE_SECONDS = 30.0
@@ -347,7 +352,7 @@ class GroupSource:
     async def _read(self) -> None:
         await self._log.start(self)
         while True:
-            room = 0 if self._is_quiet else self._room
+            room = 0 if self._is_quiet or not self._room else max(self._room, READ_RECORDS)
             self._is_reading = room > 0
             try:
                 records = await self._log.read(room, READ_SECONDS)
