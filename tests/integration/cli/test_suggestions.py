@@ -15,7 +15,7 @@ from tests.support.limits import HANGING_SECONDS
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("topic list", "No such command 'topic'; did you mean 'topics'?"),
+        ("topic list", "No such command 'topic'; did you mean 'topics' or 'top'?"),
         ("topics lst", "No such command 'lst'; did you mean 'list'?"),
         ("dlq lst", "No such command 'lst'; did you mean 'list'?"),
         ("worker statu", "No such command 'statu'; did you mean 'status'"),

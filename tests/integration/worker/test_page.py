@@ -17,6 +17,7 @@ from tests.docs.snippets.page_blocks import ROOT, Block, blocks
 from tests.integration.worker import test_running
 from tests.unit.worker import test_outcomes
 from tests.unit.worker.decisions import test_decide
+from tests.unit.worker.running import test_own_topic
 
 PATH = ROOT / "docs" / "worker.md"
 PAGE = PATH.read_text()
@@ -26,6 +27,7 @@ EXAMPLES = [
     if block.language == "python" and not {"with", "needs"} & set(block.options)
 ]
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+MODULES_OF_ROWS = (test_decide, test_outcomes, test_own_topic)
 ROWS_OF_A_REAL_WORKER = {
     "18": "test_a_crash_of_the_interpreter_fails_its_record_and_no_other",
     "20": "test_stop_finishes_records_in_the_grace_period_and_releases_the_rest",
@@ -46,8 +48,8 @@ def rows(section: str) -> list[list[str]]:
 
 def test_every_row_of_outcomes_has_a_test() -> None:
     numbers = [row[0] for row in rows("Outcomes of a record") if row[0].isdigit()]
-    assert numbers == [str(number) for number in range(1, 26)]
-    tests = " ".join(name for module in (test_decide, test_outcomes) for name in vars(module))
+    assert numbers == [str(number) for number in range(1, 27)]
+    tests = " ".join(name for module in MODULES_OF_ROWS for name in vars(module))
     untested = {number for number in numbers if f"test_row_{number}_" not in tests}
     assert untested == ROWS_OF_A_REAL_WORKER.keys()
     assert [

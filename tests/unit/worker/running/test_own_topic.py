@@ -172,7 +172,7 @@ def test_record_with_any_headers_becomes_exactly_one_dead_letter(
 
 
 @pytest.mark.parametrize("origin", ["orders", "us.orders"], ids=["handled here", "not here"])
-def test_record_that_was_cancelled_becomes_a_letter_and_does_not_run(origin: str) -> None:
+def test_row_26_record_that_was_cancelled_becomes_a_letter_and_does_not_run(origin: str) -> None:
     async def test() -> None:
         failing = Failing("orders", "refunds")
         async with failing.app.test() as t:
