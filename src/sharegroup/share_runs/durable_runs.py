@@ -7,13 +7,13 @@ durable, so records that members hold now are available in it.
     group ─▶ share partitions ─▶ partitions of __share_group_state ─▶ records, replayed ─▶ runs
 
 Only the partitions of the state topic that have records of the wanted share partitions are read,
-and records of other share partitions in them are skipped undecoded.
+once for all groups, and records of other share partitions in them are skipped undecoded.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from sharegroup.client.admin.admin_client import AdminClient
@@ -44,20 +44,43 @@ async def durable_runs(
     runs_max: int,
 ) -> list[ShownSharePartition]:
     """Return the wanted share partitions of a group, with at most ``runs_max`` runs each."""
-    keys = await _keys(admin, group, wanted)
-    ends = await _end_offsets(admin, wanted)
+    found = await durable_runs_of_groups(admin, reading, {group: wanted}, runs_max=runs_max)
+    return found[group]
+
+
+async def durable_runs_of_groups(
+    admin: AdminClient,
+    reading: Cluster,
+    wanted: Mapping[str, Sequence[TopicPartition]],
+    *,
+    runs_max: int,
+    first_offset: int = 0,
+) -> dict[str, list[ShownSharePartition]]:
+    """Return the wanted share partitions by group, with ``runs_max`` runs from ``first_offset``."""
+    places = {where for of_group in wanted.values() for where in of_group}
+    ids = await _topic_ids(admin, {where.topic for where in places})
+    ends = await _end_offsets(admin, places)
+    keys = {
+        (group, where): SharePartitionKey(GroupId(group), ids[where.topic], where.partition)
+        for group, of_group in wanted.items()
+        for where in of_group
+    }
     states = await _states(admin, reading, keys.values())
     # In threads, as everything here whose time grows with the runs.
-    return [
-        await asyncio.to_thread(_shown, where, keys[where], states, ends[where], runs_max)
-        for where in sorted(wanted)
-    ]
+    return {
+        group: [
+            await asyncio.to_thread(
+                _shown, where, keys[group, where], states,
+                log_end=ends[where], runs_max=runs_max, first_offset=first_offset,
+            )
+            for where in sorted(of_group)
+        ]
+        for group, of_group in wanted.items()
+    }  # fmt: skip
 
 
-async def _keys(
-    admin: AdminClient, group: str, wanted: Sequence[TopicPartition]
-) -> dict[TopicPartition, SharePartitionKey]:
-    topics = await admin.describe_topics({partition.topic for partition in wanted})
+async def _topic_ids(admin: AdminClient, names: Iterable[str]) -> dict[str, TopicId]:
+    topics = await admin.describe_topics(names)
     ids = {}
     for name, described in topics.items():
         if isinstance(described, KafkaError):
@@ -65,14 +88,11 @@ async def _keys(
         if described.topic_id is None:
             raise UnknownTopicOrPartition(f"topic {name!r}: the broker reported no topic id for it")
         ids[name] = TopicId(described.topic_id)
-    return {
-        partition: SharePartitionKey(GroupId(group), ids[partition.topic], partition.partition)
-        for partition in wanted
-    }
+    return ids
 
 
 async def _end_offsets(
-    admin: AdminClient, wanted: Sequence[TopicPartition]
+    admin: AdminClient, wanted: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     ends = {}
     listed = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
@@ -133,8 +153,10 @@ def _shown(
     where: TopicPartition,
     key: SharePartitionKey,
     states: ShareStates,
+    *,
     log_end: int,
     runs_max: int,
+    first_offset: int,
 ) -> ShownSharePartition:
     persisted = None
     if key in states:
@@ -152,6 +174,6 @@ def _shown(
         run_count=counts.run_count,
         runs=tuple(
             ShownRun(run.first, run.end - 1, run.value.state.name.lower(), run.value.delivery_count)
-            for run in islice(restored.runs(), runs_max)
+            for run in islice(restored.runs(first_offset), runs_max)
         ),
     )

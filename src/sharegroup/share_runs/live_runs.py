@@ -57,11 +57,16 @@ async def live_runs(
     *,
     runs_max: int,
     timeout_ms: int,
+    first_offset: int | None = None,
 ) -> list[ShownSharePartition]:
-    """Return the group's share partitions in the broker's memory, with their first runs."""
+    """Return the group's share partitions in the broker's memory, with their first runs.
+
+    With ``first_offset`` the runs begin there; it needs a partition.
+    """
     query: dict[str, object] = {"group": group}
     query |= {} if topic is None else {"topic": topic}
     query |= {} if partition is None else {"partition": partition}
+    query |= {} if first_offset is None else {"first_offset": first_offset}
     left_out, entries = await _ask(url, query, timeout_ms)
     if left_out:
         raise LiveRunsError(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from sharegroup.cli.console.top import PROBLEMS_MAX
 from sharegroup.client import AdminClient, NewTopic
+from sharegroup.console.watch.group_reading import REQUEST_SECONDS
 from sharegroup.testing import run_broker
 from tests.docs.write_docs import JSON_KEYS
 from tests.integration.cli.conftest import known, member, produce
@@ -100,4 +102,6 @@ def test_broker_that_is_gone_is_what_needs_attention() -> None:
         with terminal(*words, "--bootstrap", broker.bootstrap_servers) as shown:
             shown.expect("1 broker")
             broker.stop()
+            began = time.monotonic()
             shown.expect("does not answer")
+            assert time.monotonic() - began < REQUEST_SECONDS, "a request alone may take as long"

@@ -264,7 +264,11 @@ def test_pages_around_the_queue() -> None:
                 newest = {each["name"]: each["by_broker"]["1"][1] for each in brokers["requests"]}
                 assert newest["ShareFetch"] >= 1
                 assert (brokers["versions_unknown"], brokers["versions_not_asked"]) == ({}, 0)
-                assert "share.version" in (await get("/brokers")).text
+                page = (await get("/brokers")).text
+                assert "share.version" in page
+                assert "<details open>" not in page
+                found = (await get("/brokers", **{"requests-find": "ShareFetch"})).text
+                assert "<details open>" in found
                 for path in ("/", "/groups", "/letters", "/records", "/topics", "/access"):
                     assert (await get(path)).status_code == 200
                 await producer.abort_transaction()

@@ -15,6 +15,7 @@ from sharegroup.client import AdminClient, Consumer, ShareConsumer, TopicPartiti
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.console.watch.cluster_view import GroupView
+from sharegroup.console.watch.group_reading import REQUEST_SECONDS
 from sharegroup.console.watch.history import History
 from sharegroup.console.watch.watcher import DEFECT, Watcher
 from sharegroup.errors import RequestTimedOut
@@ -130,6 +131,14 @@ async def settle(broker: AsyncTestBroker, group: str, count: int) -> None:
             consumer.accept(taken)
             consumer.release(records[len(taken) :])
             settled += len(taken)
+
+
+async def settle_one(seen: Watched) -> None:
+    """Settle one of two records of a group, and look."""
+    await seen.broker.create_topic("orders")
+    await seen.broker.produce("orders", "a", "b")
+    await settle(seen.broker, "billing", 1)
+    await seen.look()
 
 
 def test_group_is_seen_with_lag_and_age() -> None:
@@ -312,10 +321,7 @@ def test_group_that_is_deleted_between_its_listing_and_its_description_is_an_err
 def test_broker_that_goes_away_is_told_with_the_older_state_until_it_comes_back() -> None:
     async def body() -> None:
         async with watched() as seen:
-            await seen.broker.create_topic("orders")
-            await seen.broker.produce("orders", "a", "b")
-            await settle(seen.broker, "billing", 1)
-            await seen.look()
+            await settle_one(seen)
             await seen.broker.kill()
             await seen.look()
             assert seen.watcher.view.problems.keys() == {"brokers"}
@@ -324,6 +330,30 @@ def test_broker_that_goes_away_is_told_with_the_older_state_until_it_comes_back(
             assert seen.group("billing").lag == 1
             await seen.look(after=1)
             assert seen.watcher.view.problems.keys() == {"brokers"}
+            await seen.broker.start()
+            await seen.until(lambda: not seen.watcher.view.problems)
+            assert [broker.error for broker in seen.watcher.view.brokers] == [None]
+
+    run(body)
+
+
+def test_outage_in_the_middle_of_a_part_is_shown_at_once_and_ends_the_part() -> None:
+    """The part alone would try for ten seconds."""
+
+    async def body() -> None:
+        async with watched() as seen:
+            await settle_one(seen)
+            await seen.broker.kill()
+            began = asyncio.get_running_loop().time()
+            look = asyncio.create_task(seen.look(after=1))  # The part of the groups alone is due.
+            while not [broker for broker in seen.watcher.view.brokers if broker.error]:
+                await asyncio.sleep(0.05)
+            assert not look.done()
+            assert "connection refused" in str(seen.watcher.view.brokers[0].error)
+            await look
+            assert asyncio.get_running_loop().time() - began < REQUEST_SECONDS / 2
+            assert "no broker can be reached" in seen.watcher.view.problems["group details"]
+            assert seen.group("billing").lag == 1
             await seen.broker.start()
             await seen.until(lambda: not seen.watcher.view.problems)
             assert [broker.error for broker in seen.watcher.view.brokers] == [None]

@@ -5,6 +5,7 @@ watcher ─▶ ClusterView, History ─▶ attention, rows ─▶ Listing ─▶
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import textwrap
 import time
@@ -39,6 +40,8 @@ LOOKED_MAX = 50
 COLUMNS = ("group", "state", "members", "waiting", "oldest", "settled_per_second", "last_15_min")
 SPARE = ("state", "last_15_min", "members")
 COLOURS = {"CRITICAL": "red", "WARNING": "yellow"}
+LOOK_SECONDS_MAX = 3.0
+"""Time after which it shows what is known, while a look goes on because a broker is away."""
 BARS = "▁▂▃▄▅▆▇█"
 BARS_MAX = 15
 """The length of the drawing of waiting records: one bar for each minute."""
@@ -75,14 +78,24 @@ def command(*, every_s: float, as_json: bool, access: Access) -> None:
         history = History()
         watcher = Watcher(admin, reading, history)
 
+        looks: set[asyncio.Task[None]] = set()
+
         async def take() -> Listing:
-            await watcher.look()
+            if not looks:
+                looks.add(asyncio.create_task(watcher.look(), name="look at the cluster"))
+            ended, _ = await asyncio.wait(looks, timeout=LOOK_SECONDS_MAX)
+            looks.difference_update(ended)
+            for look in ended:
+                look.result()
             return _listing(watcher, history)
 
         try:
             await admin.describe_cluster()  # If no broker answers, this says it and ends the verb.
             await watch(view, take, every_s)
         finally:
+            for look in looks:
+                look.cancel()
+            await asyncio.gather(*looks, return_exceptions=True)
             reading.close()
 
     ask(access, run, tell=view.note)

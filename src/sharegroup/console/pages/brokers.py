@@ -83,6 +83,8 @@ async def brokers(visit: Visit) -> Page:
         "requests": table("requests", REQUESTS, _with_ranges(requests, len(versions.requests)),
                           visit.query, sort="name",
                           empty="No broker has said which requests it serves."),
+        # Its own links lead to a page on which it is open.
+        "is_open": any(name.startswith("requests-") for name in visit.query),
         "problems": view.problems,
         "unknown": versions.unknown,
         "not_asked": versions.not_asked,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
@@ -21,7 +22,7 @@ from sharegroup.console.watch.group_rows import group_row
 from sharegroup.console.watch.history import UNKNOWN
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ResourceType
-from sharegroup.share_runs.durable_runs import durable_runs
+from sharegroup.share_runs.durable_runs import durable_runs_of_groups
 from sharegroup.share_runs.live_runs import LiveRunsError, live_runs
 from sharegroup.share_runs.share_runs import ShownSharePartition
 
@@ -210,14 +211,29 @@ async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> 
             pass  # The durable state is there without it; the page says which one it shows.
     if not wanted:
         return Runs((), None, "No member has fetched from its partitions yet.")
+    found = await durable_of(visit, {group_id: wanted}, runs_max=runs_max)
+    if isinstance(found, str):
+        return Runs((), None, found)
+    return Runs(tuple(found[group_id]), DURABLE, None)
+
+
+async def durable_of(
+    visit: Visit,
+    wanted: Mapping[str, Sequence[TopicPartition]],
+    *,
+    runs_max: int,
+    first_offset: int = 0,
+) -> dict[str, list[ShownSharePartition]] | str:
+    """Read runs of groups from the state topic; return why it cannot be read, if so."""
     try:
         async with asyncio.timeout(DURABLE_SECONDS):
-            shown = await durable_runs(
-                visit.admin, visit.reading, group_id, wanted, runs_max=runs_max
+            return await durable_runs_of_groups(
+                visit.admin, visit.reading, wanted, runs_max=runs_max, first_offset=first_offset
             )
     except KafkaError as error:
-        return Runs((), None, f"The state topic cannot be read: {error}")
-    return Runs(tuple(shown), DURABLE, None)
+        return f"The state topic cannot be read: {error}"
+    except TimeoutError:
+        return f"The state topic was not read within {DURABLE_SECONDS:.0f} s."
 
 
 def _member(member: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
 from sharegroup.client.fetch.record_reading import PartitionRange, partition_ranges, read_records
 from sharegroup.client.records import TopicPartition
-from sharegroup.console.pages.groups import LIVE, runs_of
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import NotThere, Page, Visit
+from sharegroup.console.pages.record_states import states_of
 from sharegroup.console.parameters import BadQuery
 from sharegroup.console.records.contents import Contents
 from sharegroup.console.records.moments import moment_ms
@@ -30,7 +30,6 @@ from sharegroup.console.records.search import (
 from sharegroup.dead_letters.expression import Expression, ExpressionError
 from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.errors import KafkaError
-from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
 from sharegroup.wire.batches.records import DecodedRecord
 
 ORDERS = ("newest", "oldest")
@@ -39,8 +38,6 @@ STARTS = ("at", "time", "offset")
 SEARCH = ("topic", "partition", "order", "key", "value", "header", "where", *STARTS)
 """The parameters of a search."""
 HEADERS_SHOWN_MAX = 100
-GROUPS_MAX = 50
-"""Share groups whose state of a record is read."""
 
 
 class Asked(NamedTuple):
@@ -193,11 +190,15 @@ async def record(visit: Visit) -> Page:
     assert partition is not None, "the default is a number"
     assert offset is not None, "the default is a number"
     where = TopicPartition(topic, partition)
+    title = f"{topic} {partition} {offset}"
+    if visit.is_live:
+        states = await states_of(visit, where, offset)
+        return Page("record.html", title, states._asdict())
     contents = visit.contents(topic, partition=partition, offset=offset)
     read = await _read(visit, where, offset)
     await contents.prepare([read.value])
     found = contents.record(read)
-    states = await _states(visit, where, offset)
+    states = await states_of(visit, where, offset)
     headers = [
         (name, contents.whole(content)) for name, content in found.headers[:HEADERS_SHOWN_MAX]
     ]
@@ -212,16 +213,17 @@ async def record(visit: Visit) -> Page:
         "value_note": contents.note(read.value),
         "headers": headers,
         "more_headers": max(0, len(found.headers) - HEADERS_SHOWN_MAX),
-        "states": states,
+        **states._asdict(),
         "story": story,
         "is_letter": topic in visit.watcher.view.letters,
     }
     data = {
         "topic": topic, "partition": partition, "offset": offset, "timestamp_ms": found.timestamp,
         "key": key.text, "value": value.text, "value_note": context["value_note"],
-        "headers": [(name, shown.text) for name, shown in headers], "groups": states,
+        "headers": [(name, shown.text) for name, shown in headers],
+        "groups": states.states, "groups_left_out": states.groups_left_out,
     }  # fmt: skip
-    return Page("record.html", f"{topic} {partition} {offset}", context, data)
+    return Page("record.html", title, context, data)
 
 
 async def _read(visit: Visit, where: TopicPartition, offset: int) -> DecodedRecord:
@@ -236,52 +238,3 @@ async def _read(visit: Visit, where: TopicPartition, offset: int) -> DecodedReco
         f"Topic {where.topic!r} partition {where.partition} has no record at offset {offset}: "
         "retention or compaction has removed it, it is a control record, or it is not there yet."
     )
-
-
-async def _states(visit: Visit, where: TopicPartition, offset: int) -> list[dict[str, Any]]:
-    """Return the state of a record in each share group that has its partition."""
-    states = []
-    groups = [
-        group
-        for group in visit.watcher.view.share_groups
-        if any(part.where == where for part in group.partitions)
-    ]
-    for group in groups[:GROUPS_MAX]:
-        runs = await runs_of(visit, group.group_id, [where])
-        shown = next(
-            (
-                candidate
-                for candidate in runs.shown
-                if (candidate.topic, candidate.partition) == where
-            ),
-            None,
-        )
-        states.append(
-            {
-                "group": group.group_id,
-                "address": address("group", id=group.group_id),
-                "is_live": runs.source == LIVE,
-                **_state(shown, offset, runs.problem),
-            }
-        )
-    return states
-
-
-def _state(shown: ShownSharePartition | None, offset: int, problem: str | None) -> dict[str, Any]:
-    unknown = {"state": "unknown", "delivery_count": None, "member_id": None, "lock_ms_left": None}
-    if shown is None or shown.start_offset is None:
-        return {**unknown, "state": problem or "no offset yet"}
-    if offset < shown.start_offset:
-        return {**unknown, "state": "settled"}
-    run: ShownRun | None = next(
-        (run for run in shown.runs if run.first_offset <= offset <= run.last_offset), None
-    )
-    if run is not None:
-        return {
-            "state": run.state,
-            "delivery_count": run.delivery_count,
-            "member_id": run.member_id,
-            "lock_ms_left": run.lock_ms_left,
-        }
-    is_known = shown.end_offset is not None and offset >= shown.end_offset
-    return {**unknown, "state": "never delivered" if is_known else "unknown"}

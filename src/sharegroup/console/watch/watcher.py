@@ -12,6 +12,9 @@ look that reads everything that is older than it is with browsers.
 The oldest record of a group is read only when its start offset has moved.  Requests are made one
 after the other, so the console never has more than one under way; a part that fails keeps its
 older state, and the view says so.
+
+A part may take `REQUEST_SECONDS`.  Meanwhile the view says which brokers the client cannot reach,
+and the part is given up when it has reached none for two seconds.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import GroupListing, GroupState, TopicDescription
@@ -47,6 +50,10 @@ GROUPS_MAX = 10_000
 """Groups that are described; the others are a number."""
 BROKER_SECONDS = 3.0
 """The time after which no broker counts as one that answers."""
+GLANCE_SECONDS = 0.5
+"""The time between two looks at which brokers can be reached, while a part is read."""
+CUT_OFF_GLANCES_MAX = 4
+"""Such looks without any broker, after which the part is given up."""
 LETTERS_SECONDS = 20.0
 """Time for all requests that count letters."""
 HOUR_MS = 60 * 60 * 1000
@@ -148,7 +155,7 @@ class Watcher:
 
     async def look(self) -> None:
         """Refresh what is due, and publish the new view."""
-        steps: dict[str, Callable[[], Awaitable[None]]] = {
+        steps: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             BROKERS: self._look_at_brokers,
             "groups": self._list_groups,
             "topics": self._look_at_topics,
@@ -165,17 +172,17 @@ class Watcher:
                     if not await self._try(name, step):
                         # The next look begins with the question whether any broker answers.
                         self._read_at[BROKERS] = -math.inf
-                        if name == BROKERS:
+                        if name == BROKERS or self._cut_off() is not None:
                             break  # No other request would be answered.
             self.view = replace(self.view, looked_at=self._monotonic())
         finally:
             if is_watched or is_first:
                 self._fresh.set()
 
-    async def _try(self, subject: str, step: Callable[[], Awaitable[None]]) -> bool:
+    async def _try(self, subject: str, step: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Take a step, and return whether it succeeded; the view says it if not."""
         try:
-            await step()
+            await self._while_reachable(step())
         except KafkaError as error:
             # Texts of one outage differ from try to try.
             level = logging.DEBUG if subject in self.view.problems else logging.WARNING
@@ -184,6 +191,38 @@ class Watcher:
             return False
         self.tell(subject, None)
         return True
+
+    async def _while_reachable(self, step: Coroutine[Any, Any, None]) -> None:
+        """Take a step, and show meanwhile which brokers cannot be reached; give up if none can."""
+        task, glances = asyncio.ensure_future(step), 0
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=GLANCE_SECONDS)
+                self._show_lost_brokers()
+                cut_off = self._cut_off()
+                glances = 0 if cut_off is None else glances + 1
+                if glances >= CUT_OFF_GLANCES_MAX and not task.done():
+                    raise RequestTimedOut(f"no broker can be reached: {cut_off}")
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        task.result()
+
+    def _show_lost_brokers(self) -> None:
+        lost = reachability_of(self._admin).lost
+        brokers = tuple(
+            replace(broker, error=lost.get(broker.address)) for broker in self.view.brokers
+        )
+        if brokers != self.view.brokers:
+            self.view = replace(self.view, brokers=brokers)
+
+    def _cut_off(self) -> str | None:
+        """Return why no broker can be reached; None: one is, or none was tried."""
+        reachability = reachability_of(self._admin)
+        if reachability.is_connected:
+            return None
+        return next(iter(reachability.lost.values()), None)
 
     def tell(self, subject: str, problem: str | None) -> None:
         """Set what the view says is wrong with reading a subject; None: nothing."""
@@ -195,16 +234,7 @@ class Watcher:
     # The parts.
 
     async def _look_at_brokers(self) -> None:
-        try:
-            cluster = await self._admin.describe_cluster(
-                include_fenced=True, timeout=BROKER_SECONDS
-            )
-        except KafkaError:
-            lost = reachability_of(self._admin).lost
-            known = self.view.brokers
-            stale = tuple(replace(broker, error=lost.get(broker.address)) for broker in known)
-            self.view = replace(self.view, brokers=stale)
-            raise
+        cluster = await self._admin.describe_cluster(include_fenced=True, timeout=BROKER_SECONDS)
         lost = reachability_of(self._admin).lost
         brokers = tuple(
             BrokerView(

@@ -50,8 +50,13 @@ class Streams:
         """Whether there are as many streams as there may be."""
         return self._count >= STREAMS_MAX
 
-    async def events(self, parts: Parts) -> AsyncIterator[bytes]:
-        """Yield an event for each change of the parts, and for a problem with them."""
+    async def events(
+        self, parts: Parts, pause_seconds: float = PAUSE_SECONDS
+    ) -> AsyncIterator[bytes]:
+        """Yield an event for each change of the parts, and for a problem with them.
+
+        Between two looks at the parts are ``pause_seconds`` or more.
+        """
         self._count += 1
         end = time.monotonic() + self._stream_seconds
         shown: dict[str, str] = {}
@@ -61,7 +66,7 @@ class Streams:
             while time.monotonic() < end:
                 began = time.monotonic()
                 new = await parts()
-                pause = pause_after(time.monotonic() - began)
+                pause = pause_after(time.monotonic() - began, pause_seconds)
                 if new is None:
                     break
                 event = b": nothing new\n\n"
@@ -75,18 +80,20 @@ class Streams:
                         event = _event("parts", changed)
                     shown, problem = new, None
                 yield event
-                await asyncio.sleep(pause)
-                if _server_stops():
-                    return
+                next_at = min(end, time.monotonic() + pause)
+                while (left := next_at - time.monotonic()) > 0:
+                    await asyncio.sleep(min(PAUSE_SECONDS, left))
+                    if _server_stops():
+                        return
             else:
                 yield _event("end", None)
         finally:
             self._count -= 1
 
 
-def pause_after(seconds: float) -> float:
+def pause_after(seconds: float, least: float = PAUSE_SECONDS) -> float:
     """Return the time until the parts are made again, if making them took ``seconds``."""
-    return min(PAUSE_SECONDS_MAX, max(PAUSE_SECONDS, PAUSE_FACTOR * seconds))
+    return max(least, min(PAUSE_SECONDS_MAX, PAUSE_FACTOR * seconds))
 
 
 def _server_stops() -> bool:

@@ -26,6 +26,7 @@ from sharegroup.console.pages import (
 from sharegroup.console.pages.exports import ExportFunction
 from sharegroup.console.pages.page import PageFunction
 from sharegroup.console.web.changes import ChangeRoute, group_subject, named_subject
+from sharegroup.console.web.live import PAUSE_SECONDS
 
 
 class Route(NamedTuple):
@@ -42,6 +43,8 @@ class Route(NamedTuple):
     """Its other parameters, without those of its tables."""
     tables: tuple[str, ...] = ()
     """The names of its tables, which are sorted, searched and paged by parameters."""
+    live_seconds: float = PAUSE_SECONDS
+    """The least time between two readings of its live parts."""
 
 
 class DownloadRoute(NamedTuple):
@@ -54,6 +57,8 @@ class DownloadRoute(NamedTuple):
 
 
 PLACE = ("partition", "offset")
+RECORD_LIVE_SECONDS = 10.0
+"""The states of a record in many groups need most of the state topic."""
 PLANNED = ("kind", "topic")
 PLAN_OPTIONS = tuple(name for name in jobs.FIELDS if name not in PLANNED)
 
@@ -104,7 +109,13 @@ ROUTES = (
         *("/records", records.records, "Records"),
         takes=records.SEARCH,
     ),
-    Route("/record", records.record, parent="/records", needs=("topic",), takes=PLACE),
+    Route(
+        *("/record", records.record),
+        parent="/records",
+        needs=("topic",),
+        takes=PLACE,
+        live_seconds=RECORD_LIVE_SECONDS,
+    ),
     Route("/produce", produce.form, parent="/records", needs=("topic",)),
     Route("/topics", around.topics, "Topics", tables=("topics",)),
     Route("/topic", around.topic, parent="/topics", needs=("name",), tables=("partitions",)),

@@ -125,6 +125,10 @@ ELSEWHERE: Mapping[str, str] = {
     "max_age": "compare record.timestamp_ms in the handler, and raise Reject",
     "eta": "the sender's delay: handler.send(..., delay='10m')",
     "countdown": "the sender's delay: handler.send(..., delay='10m')",
+    "schedule": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
+    "run_every": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
+    "cron": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
+    "every": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
 }
 """Name of an option of `share_group` elsewhere: what to use instead."""
 
@@ -186,6 +190,8 @@ OF_AN_APP: Mapping[str, str] = {
     "concurrency": "@app.share_group(..., concurrency=...), for each handler",
     "lifespan": "@app.on_startup and @app.on_shutdown",
     "middlewares": "@app.middleware",
+    "beat_schedule": "@app.every('5m') or @app.cron('0 6 * * 1-5'), for each handler",
+    "timezone": "@app.cron('0 6 * * 1-5', timezone='Europe/Berlin'), for each schedule",
 }
 """Name of an option of an application elsewhere: what to use instead."""
 

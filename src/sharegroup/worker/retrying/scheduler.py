@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharegroup.backoff import Backoff, without_jitter
@@ -138,16 +138,12 @@ class Scheduler:
         if not ending:
             return
         # Limited, because the group waits for this member: no partition of it moves meanwhile.
-        _, late = await asyncio.wait(ending, timeout=REVOKE_SECONDS_MAX)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        if late := await ended(ending, REVOKE_SECONDS_MAX):
             log.warning(
                 "event=tiers_cut_off group=%s partitions=%d action='the next owner may move some "
                 "records twice'",
                 self._moving.group,
-                len(late),
+                late,
             )
 
     async def _read(self) -> None:
@@ -268,3 +264,13 @@ class Scheduler:
         end = self._moving.tier_log.end_offset(mover.partition)
         waiting = None if end is None else max(end - shelf.next_offset, 0) + len(shelf)
         return TierState(mover.partition, shelf.committed, len(shelf), waiting, shelf.ready_ms)
+
+
+async def ended(tasks: Collection[asyncio.Task[None]], seconds: float) -> int:
+    """Wait until these tasks end, cancel those that do not in time, and return their number."""
+    _, late = await asyncio.wait(tasks, timeout=seconds)
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.wait(late)
+    return len(late)

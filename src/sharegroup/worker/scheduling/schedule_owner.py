@@ -25,6 +25,7 @@ from sharegroup.worker.retrying.scheduler import (
     BACKOFF_MS_MIN,
     READ_SECONDS,
     REVOKE_SECONDS_MAX,
+    ended,
 )
 from sharegroup.worker.retrying.tier_log import (
     Committed,
@@ -138,14 +139,9 @@ class ScheduleOwner:
             running, reading = self._tasks_of.pop(partition)
             reading.cancel()
             ending += (running, asyncio.ensure_future(self._commit(owner)))
-        if not ending:
-            return
-        # The next owner fences one that is cut off here.
-        _, late = await asyncio.wait(ending, timeout=REVOKE_SECONDS_MAX)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        if ending:
+            # The next owner fences one that is cut off here.
+            await ended(ending, REVOKE_SECONDS_MAX)
 
     async def _read_on(self, owner: PartitionOwner) -> None:
         """Read a partition from its takeover on."""

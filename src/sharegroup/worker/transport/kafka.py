@@ -300,12 +300,6 @@ def kafka_parts(app: Application) -> WorkerParts:
 
         return KafkaTierLog(config, scheduler_group(group))
 
-    def open_app_schedules() -> ScheduleAccess:
-        # Imported here, because only an application with schedules needs it.
-        from sharegroup.worker.transport.schedule_store_kafka import open_schedules
-
-        return open_schedules(config, app.name, owners_group(app.name))
-
     def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
         return _tier_moves(config, group, tier_log)
 
@@ -322,13 +316,20 @@ def kafka_parts(app: Application) -> WorkerParts:
         outbox=KafkaOutbox(producer),
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,
-        open_schedules=open_app_schedules,
+        open_schedules=functools.partial(_open_schedules, config, app.name),
         open_tier_moves=open_tier_moves,
         admin=admin,
         group_limits=group_limits,
         reachability=reachability,
         close=close,
     )
+
+
+def _open_schedules(config: ClientConfig, app_name: str) -> ScheduleAccess:
+    # Imported here, because only an application with schedules needs it.
+    from sharegroup.worker.transport.schedule_store_kafka import open_schedules
+
+    return open_schedules(config, app_name, owners_group(app_name))
 
 
 def _group_log(reading: GroupReading, options: dict[str, Any]) -> KafkaGroupLog:

@@ -263,3 +263,18 @@ async def test_a_command_is_carried_out_once_although_its_record_is_read_again()
             await t.advance("1s")
 
     assert len(shop.ids) == 1
+
+
+@run
+async def test_a_handler_of_a_consumer_group_gets_the_runs() -> None:
+    app, seen = App("shop"), []
+
+    @app.every("5m")
+    @app.consumer_group("audit", topics="reports")
+    async def report(run: ScheduledRun) -> None:
+        seen.append(run.id)
+
+    async with app.test() as t:
+        await t.advance("6m")
+
+    assert seen == ["report@2026-01-01T00:05:00Z"]
