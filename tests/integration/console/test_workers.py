@@ -77,6 +77,7 @@ def test_operator_sees_and_commands_the_workers_of_the_own_topics() -> None:
         assert answer.json() == {"workers": [{"worker": row["worker"], "outcome": "done"}]}
         for fields, code in (
             ({"app": "hidden", "intent": "stop"}, 403),
+            ({"app": "shop.none", "intent": "stop"}, 404),
             ({"app": "shop", "intent": "dance"}, 400),
             ({"app": "shop", "worker": "\x1b", "intent": "stop"}, 400),
             ({"app": "shop", "worker": "nobody", "intent": "stop"}, 404),

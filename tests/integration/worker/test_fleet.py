@@ -7,10 +7,11 @@ import logging
 
 import pytest
 
-from sharegroup.client import AdminClient, Producer
+from sharegroup.client import AclBinding, AclOperation, AclResourceType, AdminClient, Producer
 from sharegroup.errors import InvalidConfig
 from sharegroup.fleet.commands import Intent, Target, TargetKind
 from sharegroup.fleet.fleet import Fleet, Outcome
+from sharegroup.testing import Security, broker
 from sharegroup.worker import App
 from sharegroup.worker.infrastructure import apply, plan
 from tests.integration.worker.test_steering import running, until
@@ -114,3 +115,50 @@ def test_foreign_records_break_neither_worker_nor_reader(
     asyncio.run(scene())
     assert caplog.text.count("event=control.unreadable") >= len(hostile)
     assert "\x1b" not in caplog.text
+
+
+def test_user_without_the_rights_runs_the_worker_and_is_told_what_to_grant(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The start creates missing topics; that it may not create those of the fleet ends nothing."""
+    security = Security(
+        users={"billing": "secret", "admin": "secret"},
+        acls=[
+            *(
+                AclBinding(AclResourceType.TOPIC, topic, "User:billing", AclOperation.READ)
+                for topic in ("orders", "billing.retry")
+            ),
+            AclBinding(AclResourceType.GROUP, "billing", "User:billing", AclOperation.READ),
+            *(
+                AclBinding(kind, name, "User:admin", AclOperation.ALL)
+                for kind, name in (
+                    (AclResourceType.TOPIC, "*"),
+                    (AclResourceType.CLUSTER, "kafka-cluster"),
+                )
+            ),
+        ],
+    )
+    values: list[bytes] = []
+
+    async def scene() -> None:
+        async with broker(security=security) as there:
+            await there.create_topic("orders")
+            await there.create_topic("billing.retry")
+            options = dict(there.client_options("billing"))
+            servers = options.pop("bootstrap_servers")
+            app = App("shop", bootstrap_servers=servers, client=options, announce=True)
+
+            @app.share_group("billing", topics="orders", retry=None, dead_letter=None)
+            async def work(value: bytes) -> None:
+                values.append(value)
+
+            async with running(app):
+                await until(lambda: "event=announce.off" in caplog.text, "the warning")
+                async with Producer(**there.client_options("admin")) as producer:
+                    await producer.send_and_wait("orders", b"1")
+                await until(lambda: values == [b"1"], "the record")
+        assert caplog.text.count("event=announce.off") == 1
+        assert "User:billing needs READ on topic 'shop.control'" in caplog.text
+        assert "WRITE on topic 'shop.workers'" in caplog.text
+
+    asyncio.run(scene())

@@ -1,7 +1,8 @@
 """Roles per pattern of groups and topics, and what a user may see and change by them.
 
     viewer      sees the groups and topics that a grant names; values only with a right of its own
-    operator    also redrives, produces, aborts and resumes jobs, quiets and stops workers
+    operator    also redrives, produces, aborts and resumes jobs, steers workers and
+                waiting records
     admin       also purges, resets and deletes
 
 Patterns are those of a shell: ``*`` is any text.  All grants of a user count, but no two of them

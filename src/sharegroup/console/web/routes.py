@@ -20,6 +20,7 @@ from sharegroup.console.pages import (
     resets,
     rights,
     transactions,
+    waiting,
     workers,
 )
 from sharegroup.console.pages.exports import ExportFunction
@@ -92,6 +93,11 @@ ROUTES = (
     ),
     Route("/letter", letters.letter, parent="/letters", needs=("topic",), takes=PLACE),
     Route(
+        *("/waiting", waiting.waiting, "Waiting"),
+        takes=("group", "id", "outcome"),
+        tables=("groups", "records", "classes"),
+    ),
+    Route(
         *("/workers", workers.workers, "Workers"),
         takes=("app", "worker", "outcomes"),
         tables=("workers",),
@@ -148,6 +154,12 @@ CHANGES: tuple[ChangeRoute, ...] = (
     ChangeRoute(
         *("/records/produce", Change.PRODUCE, named_subject, produce.perform),
         fields=("topic", "partition", "key", "value", "null", "headers"),
+    ),
+    ChangeRoute(
+        *("/waiting/run", Change.STEER, group_subject, waiting.run_now), fields=("group", "id")
+    ),
+    ChangeRoute(
+        *("/waiting/cancel", Change.STEER, group_subject, waiting.cancel), fields=("group", "id")
     ),
     ChangeRoute(
         *("/workers/steer", Change.STEER, workers.steered_subject, workers.steer),

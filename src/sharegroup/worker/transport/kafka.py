@@ -300,9 +300,6 @@ def kafka_parts(app: Application) -> WorkerParts:
 
         return KafkaTierLog(config, scheduler_group(group))
 
-    def open_tier_moves(group: str, tier_log: TierLog) -> KafkaTierMoves:
-        return _tier_moves(config, group, tier_log)
-
     async def group_limits(group: str) -> ShareGroupLimits:
         return await limits_of(admin, group, told=told)
 
@@ -317,7 +314,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         clock=RealTimeClock(),
         open_tier_log=open_tier_log,
         open_schedules=functools.partial(_open_schedules, config, app.name),
-        open_tier_moves=open_tier_moves,
+        open_tier_moves=functools.partial(_tier_moves, config),
         admin=admin,
         group_limits=group_limits,
         reachability=reachability,
