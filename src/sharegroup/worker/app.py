@@ -58,6 +58,7 @@ from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.redaction import Redact, Redaction
 from sharegroup.worker.routed import Declare, Routed
 from sharegroup.worker.sender import BeforeSend, Outlet
+from sharegroup.worker.stores.store import Store
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
@@ -81,6 +82,7 @@ OPTIONS = (
     "redact",
     "replication_factor",
     "min_insync_replicas",
+    "store",
 )
 SERVERS = "bootstrap_servers"
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
@@ -101,6 +103,8 @@ class App:
     ``replication_factor`` and ``min_insync_replicas`` apply to the topics that the application
     creates.  By default a topic has three replicas, or one per broker if there are fewer brokers.
     All replicas but one must be in sync.
+
+    ``store`` keeps the names of records that are sent with ``unique``; it is used by those alone.
 
     Example::
 
@@ -124,15 +128,11 @@ class App:
         redact: Redact | None = None,
         replication_factor: int | None = None,
         min_insync_replicas: int | None = None,
+        store: Store | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP)
-        given: object = name  # At run time any value is accepted; only type checkers see the type.
-        if not isinstance(given, str) or not _NAME.fullmatch(given):
-            raise InvalidConfig(
-                f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
-            )
-        self.name = name
+        self.name = _checked_name(name)
         self._declared_servers = bootstrap_servers
         self._explicit_servers: tuple[str | list[str], str] | None = None
         """An address that precedes the variable and the declared one, and what named it."""
@@ -146,6 +146,7 @@ class App:
         self.replication = Replication(replication_factor, min_insync_replicas).checked(
             f"App {name!r}"
         )
+        self.store = _checked_store(store, name)
         self.state = SimpleNamespace()
         """Free for the application, for example for connections that its hooks open."""
         self.events = Events()
@@ -555,33 +556,42 @@ class App:
         )
 
     @asynccontextmanager
-    async def connected(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:
+    async def connected(
+        self, outbox: Outbox, clock: WorkerClock, store: Store | None = None
+    ) -> AsyncIterator[None]:
         """Connect the senders to this outbox for the duration of the block.
 
-        At the end the codecs close their connections to a schema registry.
+        ``store`` replaces the application's.  At the end the codecs close their connections to a
+        schema registry, and the store its own.
         """
         outlet = self.outlet
         if outlet.outbox is not None:
             raise RuntimeError(f"App {self.name!r} is already running or sending")
         outlet.outbox, outlet.clock = outbox, clock
+        outlet.store = self.store if store is None else store
         outlet.loop = asyncio.get_running_loop()
         outlet.preparing = asyncio.Lock()
         try:
             yield
         finally:
+            used, outlet.store = outlet.store, None
             outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
             for route in self.route_list:
                 route.codec.close()
+            if used is not None:
+                await used.close()
 
     @asynccontextmanager
-    async def opened(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:
+    async def opened(
+        self, outbox: Outbox, clock: WorkerClock, store: Store | None = None
+    ) -> AsyncIterator[None]:
         """Connect the senders, run the startup hooks, then open the handlers that are classes.
 
         At the end the opposite happens in the reverse order.  All shutdown hooks run, even if a
         startup hook raises.
         """
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.connected(outbox, clock))
+            await stack.enter_async_context(self.connected(outbox, clock, store))
             for hook in self._shutdown:
                 stack.push_async_callback(self._run_hook, hook)
             for hook in self._startup:
@@ -600,6 +610,23 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}, {len(self._routed)} handlers>"
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidConfig(
+            f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
+        )
+    return name
+
+
+def _checked_store(store: Store | None, name: str) -> Store | None:
+    if store is not None and not callable(getattr(store, "reserve", None)):
+        raise InvalidConfig(
+            f"App {name!r}: store={store!r:.80}; expected a store, such as "
+            f"SqliteStore('names.db'), PostgresStore(...) or RedisStore(...)"
+        )
+    return store
 
 
 def _grace(given: Duration, name: str) -> float:

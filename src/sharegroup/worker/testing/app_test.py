@@ -47,6 +47,7 @@ from sharegroup.worker.retrying.postponer import retry_topics
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.running.worker import Worker
 from sharegroup.worker.sender import Headers, headers_of
+from sharegroup.worker.stores.memory import MemoryStore
 from sharegroup.worker.testing.history import GroupNames, History, Outcome, SentRecord, lineage_of
 from sharegroup.worker.transport.memory import MemoryProcess, MemoryWorld
 from sharegroup.worker.transport.memory_clock import START_SECONDS
@@ -102,6 +103,8 @@ class AppTest:
                 renewal=renewal,
             )
         )
+        # In place of the declared one, because a test leaves nothing behind and time is virtual.
+        self._store = None if app.store is None else MemoryStore(now=self._world.clock.now)
         self._history = History(
             app.events, self._world.log, self._world.groups, _names(app.route_list)
         )
@@ -299,7 +302,9 @@ class AppTest:
         async with AsyncExitStack() as stack:
             process = MemoryProcess(self._world)
             parts = process.parts()
-            await stack.enter_async_context(self._app.opened(parts.outbox, parts.clock))
+            await stack.enter_async_context(
+                self._app.opened(parts.outbox, parts.clock, self._store)
+            )
             worker = Worker(self._app, parts)
             await worker.start()
             self._failed = asyncio.ensure_future(worker.wait_failed())
