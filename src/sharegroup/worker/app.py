@@ -58,7 +58,7 @@ from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.redaction import Redact, Redaction
 from sharegroup.worker.routed import Declare, Routed
 from sharegroup.worker.sender import BeforeSend, Outlet
-from sharegroup.worker.stores.store import Store
+from sharegroup.worker.stores.store import Store, TransactionalStore
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
@@ -271,6 +271,13 @@ class App:
         handlers = [routed for given in declared for routed in _routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
         check_together([*self.route_list, *(routed.route for routed in new)])
+        for routed in new:
+            if routed.route.once_by is not None and not isinstance(self.store, TransactionalStore):
+                raise InvalidConfig(
+                    f"share group {routed.route.group!r}, handler {routed.route.shape.name}: "
+                    f"once_by requires a store with transactions: App(..., store=PostgresStore(...)"
+                    f") or SqliteStore(...); the App has {self.store!r:.80}"
+                )
         for routed in new:
             routed.send.outlet = self.outlet
             routed.route = routed.route.changed(redaction=self._redaction(routed.route))
@@ -535,13 +542,15 @@ class App:
         renewal: bool = True,
         processes: bool = False,
         patience_seconds: float = 1.0,
+        store: Store | None = None,
     ) -> AppTest:
         """Run the application in the process of a test, without a broker and in virtual time.
 
         ``lock``, ``delivery_limit`` and ``renewal`` are settings of its share groups: the lock
         duration, the delivery count limit, and whether locks may be renewed.  With ``processes``,
         handlers that are declared with ``processes=N`` run in processes; otherwise they run in this
-        process, N at a time, so that the test sees their effects.  See `sharegroup.worker.testing`.
+        process, N at a time, so that the test sees their effects.  ``store`` replaces the App's;
+        without it, that is one in memory.  See `sharegroup.worker.testing`.
         """
         # Imported here, because only tests need it; it imports the broker's core.
         from sharegroup.worker.testing.app_test import AppTest
@@ -553,6 +562,7 @@ class App:
             renewal=renewal,
             processes=processes,
             patience_seconds=patience_seconds,
+            store=store,
         )
 
     @asynccontextmanager

@@ -67,6 +67,8 @@ class RouteOptions(TypedDict, total=False):
     group_configs: Mapping[str, str]
     retry_tiers: Sequence[Duration]
     steering: bool
+    once_by: Callable[[Any], str | int] | None
+    once_for: Duration
     redact: Redact | None
 
 
@@ -117,6 +119,7 @@ WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "max_handling_seconds": ("max_handling", _max_handling),
     "batching": ("batch", _batching),
     "retry_tiers": ("retry_tiers", _tiers),
+    "once_seconds": ("once_for", delay_seconds),
 }
 """Field of the route: the name of its option, and the function that converts its value."""
 
@@ -167,6 +170,7 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield "batch: its payload is not annotated list[...], so it is called for one record"
     if route.order_by is not None and shape.is_batch:
         yield "order_by: a batch handler has no order among the records of its list"
+    yield from _once_problems(route)
     tiers = route.retry_tiers
     if (
         not tiers
@@ -181,6 +185,21 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield "steering: with retry=None no record waits, so there is nothing to steer"
     if route.own_topic in route.topics:
         yield f"topic {route.own_topic!r} is the group's own, which is read automatically"
+
+
+def _once_problems(route: Route) -> Iterator[str]:
+    if route.once_by is None:
+        if route.once_seconds:
+            yield "once_for: expected once_by=..., a function of the payload, too"
+        return
+    if not callable(route.once_by):
+        yield f"once_by={route.once_by!r}; expected a function of the payload, such as its id"
+    if not route.once_seconds:
+        yield "once_by: expected once_for='7d', the time after which the mark is forgotten, too"
+    if route.shape.is_batch:
+        yield "once_by: a batch handler has no transaction for each record of its list"
+    if route.processes:
+        yield "once_by: a handler in another process has no connection of the store"
 
 
 OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from sharegroup.worker.stores.store import (
@@ -33,7 +35,7 @@ class MemoryStore:
     names are refused.
     """
 
-    __slots__ = ("_entries", "_entries_max", "_now")
+    __slots__ = ("_entries", "_entries_max", "_now", "_once")
 
     def __init__(
         self, *, now: Callable[[], float] = time.monotonic, entries_max: int = ENTRIES_MAX
@@ -41,6 +43,8 @@ class MemoryStore:
         self._now = now
         self._entries_max = entries_max
         self._entries: dict[str, _Entry] = {}
+        self._once: dict[str, asyncio.Event] = {}
+        """The names of `once` blocks that have not ended, each with what its end sets."""
 
     async def reserve(self, name: str, token: str, *, lease_seconds: float) -> Reservation:
         """Reserve a name for a time; for the same token again, extend its lease."""
@@ -82,6 +86,21 @@ class MemoryStore:
         check_name(name)
         entry = self._entry(name, self._now())
         return None if entry is None else entry.value
+
+    @asynccontextmanager
+    async def once(self, name: str, *, keep_seconds: float) -> AsyncIterator[bool]:
+        """Confirm a name unless the block raises; there is nothing else to commit in memory."""
+        while (ending := self._once.get(name)) is not None:
+            await ending.wait()
+        ended = self._once[name] = asyncio.Event()
+        try:
+            is_new = await self.get(name) is None
+            yield is_new
+            if is_new:
+                await self.put(name, b"", keep_seconds=keep_seconds)
+        finally:
+            del self._once[name]
+            ended.set()
 
     async def close(self) -> None:
         """Do nothing: the names stay as long as this object."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from sharegroup.worker.stores.sql_marks import (
@@ -15,7 +16,7 @@ from sharegroup.worker.stores.sql_marks import (
     Statements,
     checked_table,
 )
-from sharegroup.worker.stores.store import StoreUnavailable, check_installed
+from sharegroup.worker.stores.store import NO_TRANSACTION, StoreUnavailable, check_installed
 
 if TYPE_CHECKING:
     import psycopg
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 8
 CALL_SECONDS = 10.0
 """How long a call may take, with the wait for a connection, by default."""
+_TRANSACTION: ContextVar[psycopg.AsyncConnection[Any] | None] = ContextVar(
+    "sharegroup_postgres_transaction", default=None
+)
 CREATING = 0x5348_4752
 """The number of the advisory lock under which one process at a time creates the table."""
 
@@ -44,7 +48,15 @@ class PostgresStore(SqlMarks):
     ``call_seconds``.
     """
 
-    __slots__ = ("_call_seconds", "_conninfo", "_idle", "_is_created", "_room", "_table")
+    __slots__ = (
+        "_call_seconds",
+        "_conninfo",
+        "_idle",
+        "_is_created",
+        "_room",
+        "_table",
+        "_transactions",
+    )
 
     def __init__(
         self,
@@ -61,6 +73,8 @@ class PostgresStore(SqlMarks):
         self._conninfo = conninfo
         self._idle: list[psycopg.AsyncConnection[Any]] = []
         self._room = asyncio.Semaphore(connections_max)
+        self._transactions = asyncio.Semaphore(connections_max)
+        """Apart from the room of other calls, which handlers make in their transactions."""
         self._is_created = False
 
     async def close(self) -> None:
@@ -78,7 +92,7 @@ class PostgresStore(SqlMarks):
                 while True:
                     is_reused = bool(self._idle)
                     try:
-                        async with self._connection() as connection:
+                        async with self._connection(self._room) as connection:
                             return await _rows(connection, statement, parameters)
                     except (psycopg.OperationalError, psycopg.InterfaceError):
                         # The server may have restarted since.  Each call can be repeated.
@@ -86,16 +100,43 @@ class PostgresStore(SqlMarks):
                             raise
                         await self.close()
         except (psycopg.Error, TimeoutError) as error:
-            what = str(error) or f"no answer within {self._call_seconds:g} s"
-            raise StoreUnavailable(
-                f"PostgresStore, table {self._table}: {what}; expected a server that this process "
-                f"reaches, and a user that may write to the table"
-            ) from error
+            raise self._unavailable(error) from error
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def once(self, name: str, *, keep_seconds: float) -> AsyncIterator[bool]:
+        """A transaction that confirms a name; its value is False if the name was confirmed before.
+
+        In the block, `connection` returns the connection of the transaction.
+        """
+        statement, parameters = self._once(name, keep_seconds)
+        async with self._connection(self._transactions) as connection, connection.transaction():
+            rows = await _rows(connection, statement, parameters)
+            token = _TRANSACTION.set(connection)
+            try:
+                yield bool(rows)
+            finally:
+                _TRANSACTION.reset(token)
+
+    def connection(self) -> psycopg.AsyncConnection[Any]:
+        """The connection of the transaction in which the handler with ``once_by`` runs."""
+        connection = _TRANSACTION.get()
+        if connection is None:
+            raise RuntimeError(NO_TRANSACTION.format("PostgresStore"))
+        return connection
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        what = str(error) or f"no answer within {self._call_seconds:g} s"
+        return StoreUnavailable(
+            f"PostgresStore, table {self._table}: {what}; expected a server that this process "
+            f"reaches, and a user that may write to the table"
+        )
+
+    @asynccontextmanager
+    async def _connection(
+        self, room: asyncio.Semaphore
+    ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """An idle connection, or a new one; it is closed after any error."""
-        async with self._room:
+        async with room:
             connection = self._idle.pop() if self._idle else await self._connect()
             try:
                 if not self._is_created:

@@ -8,6 +8,7 @@ can be repeated if its answer was lost.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -145,6 +146,14 @@ class SqlMarks:
         for confirmed, value, _ in await self._execute(self._statements.find, {"name": name}):
             return bytes(value) if confirmed else None
         return None
+
+    def _once(self, name: str, seconds: float) -> tuple[str, Parameters]:
+        """The statement that confirms a name in a transaction; it has a row if the name was free.
+
+        The token is no token of a reservation, so a repeated call does not find its own mark.
+        """
+        check_name(name)
+        return self._statements.mark, row(name, secrets.token_hex(16), b"", seconds)
 
     async def _mark(self, name: str, token: str, value: bytes | None, seconds: float) -> bool:
         return bool(await self._write(self._statements.mark, row(name, token, value, seconds)))

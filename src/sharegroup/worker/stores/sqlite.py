@@ -6,9 +6,11 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 from sharegroup.worker.stores.sql_marks import (
     TABLE,
@@ -18,10 +20,15 @@ from sharegroup.worker.stores.sql_marks import (
     Statements,
     checked_table,
 )
-from sharegroup.worker.stores.store import StoreUnavailable
+from sharegroup.worker.stores.store import NO_TRANSACTION, StoreUnavailable
 
 BUSY_SECONDS = 10.0
 """How long a statement waits while another process writes to the file."""
+
+_TRANSACTION: ContextVar[sqlite3.Connection | None] = ContextVar(
+    "sharegroup_sqlite_transaction", default=None
+)
+Result = TypeVar("Result")
 
 DIALECT = Dialect(
     parameter=lambda name: f":{name}",
@@ -43,7 +50,7 @@ class SqliteStore(SqlMarks):
     milliseconds since 1970, by a clock that all processes share.
     """
 
-    __slots__ = ("_connection", "_path", "_table", "_thread", "_wall_ms")
+    __slots__ = ("_connection", "_path", "_table", "_thread", "_wall_ms", "_writer")
 
     def __init__(
         self,
@@ -57,6 +64,7 @@ class SqliteStore(SqlMarks):
         statements = Statements(self._table, DIALECT)
         super().__init__(statements, self._executed)
         self._wall_ms = wall_ms
+        self._writer = asyncio.Lock()
         self._connection: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
         """One thread, so a call that was cancelled ends before the next one begins."""
@@ -67,6 +75,54 @@ class SqliteStore(SqlMarks):
         if thread is not None:
             await asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
             thread.shutdown(wait=False)
+
+    @asynccontextmanager
+    async def once(self, name: str, *, keep_seconds: float) -> AsyncIterator[bool]:
+        """A transaction that confirms a name; its value is False if the name was confirmed before.
+
+        In the block, `connection` returns the connection of the transaction.  SQLite has one writer
+        at a time, so other blocks wait until this one has ended.
+        """
+        statement, parameters = self._once(name, keep_seconds)
+        # One waiting thread for each process, because a block may last.
+        async with self._writer:
+            connection = await _finished(self._begun)
+            try:
+                given = {**parameters, "now_ms": self._wall_ms()}
+                is_new = bool(connection.execute(statement, given).fetchall())
+                token = _TRANSACTION.set(connection)
+                try:
+                    yield is_new
+                finally:
+                    _TRANSACTION.reset(token)
+                await _finished(connection.commit)
+            finally:
+                connection.close()  # Rolls back what is not committed.
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection of the transaction in which the handler with ``once_by`` runs."""
+        connection = _TRANSACTION.get()
+        if connection is None:
+            raise RuntimeError(NO_TRANSACTION.format("SqliteStore"))
+        return connection
+
+    def _begun(self) -> sqlite3.Connection:
+        try:
+            connection = self._connect()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        return connection
+
+    def _unavailable(self, error: sqlite3.Error) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"SqliteStore {self._path!r}, table {self._table}: {error}; expected a file of SQLite "
+            f"that this user may write to"
+        )
 
     async def _executed(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
         if self._thread is None:
@@ -81,10 +137,7 @@ class SqliteStore(SqlMarks):
             now_ms = self._wall_ms()
             return self._connection.execute(statement, {**parameters, "now_ms": now_ms}).fetchall()
         except sqlite3.Error as error:
-            raise StoreUnavailable(
-                f"SqliteStore {self._path!r}, table {self._table}: {error}; expected a file of "
-                f"SQLite that this user may write to"
-            ) from error
+            raise self._unavailable(error) from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -102,3 +155,15 @@ class SqliteStore(SqlMarks):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+async def _finished(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread, and wait for its end even if this is cancelled."""
+    call = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait((call,))
+        if call.exception() is None and isinstance(opened := call.result(), sqlite3.Connection):
+            opened.close()
+        raise

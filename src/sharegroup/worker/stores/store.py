@@ -15,9 +15,10 @@ can be repeated: it finds its own reservation.
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.installation import pip_install
@@ -25,6 +26,10 @@ from sharegroup.installation import pip_install
 NAME_BYTES_MAX = 2_000
 """PostgreSQL's indexes hold entries of up to 2,704 bytes."""
 VALUE_BYTES_MAX = 1024 * 1024
+NO_TRANSACTION = (
+    "{}.connection: no transaction of it runs here; expected a handler with once_by=..., in an App "
+    "with this store, and in tests `app.test(store=...)`"
+)
 
 
 class StoreUnavailable(ConnectionError):
@@ -85,6 +90,18 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close the connections; the next call opens new ones."""
+
+
+@runtime_checkable
+class TransactionalStore(Store, Protocol):
+    """A store that confirms a name in the transaction in which a handler works."""
+
+    def once(self, name: str, *, keep_seconds: float) -> AbstractAsyncContextManager[bool]:
+        """A transaction that confirms a name; its value is False if the name was confirmed before.
+
+        It is committed at the end of the block, and rolled back after an exception.  A block with
+        the same name waits until this one has ended.
+        """
 
 
 def check_installed(module: str, extra: str, store: str) -> None:

@@ -48,6 +48,7 @@ from sharegroup.worker.routed import Routed
 from sharegroup.worker.running.worker import Worker
 from sharegroup.worker.sender import Headers, headers_of
 from sharegroup.worker.stores.memory import MemoryStore
+from sharegroup.worker.stores.store import Store
 from sharegroup.worker.testing.history import GroupNames, History, Outcome, SentRecord, lineage_of
 from sharegroup.worker.transport.memory import MemoryProcess, MemoryWorld
 from sharegroup.worker.transport.memory_clock import START_SECONDS
@@ -93,6 +94,7 @@ class AppTest:
         renewal: bool = True,
         processes: bool = False,
         patience_seconds: float = PATIENCE_SECONDS,
+        store: Store | None = None,
     ) -> None:
         self._app = app
         self._has_processes = processes
@@ -104,7 +106,9 @@ class AppTest:
             )
         )
         # In place of the declared one, because a test leaves nothing behind and time is virtual.
-        self._store = None if app.store is None else MemoryStore(now=self._world.clock.now)
+        if store is None and app.store is not None:
+            store = MemoryStore(now=self._world.clock.now)
+        self._store = store
         self._history = History(
             app.events, self._world.log, self._world.groups, _names(app.route_list)
         )
