@@ -105,7 +105,10 @@ def test_the_handler_writes_once_for_an_identity(scene: Scene) -> None:
 
 
 def test_a_failure_keeps_neither_the_mark_nor_what_was_written(scene: Scene) -> None:
+    runs = []
+
     async def bill(order: dict, record: Record) -> None:
+        runs.append(record.attempt)
         await scene.write()
         if record.attempt == 1:
             raise ConnectionError("the bank hung up")
@@ -122,6 +125,7 @@ def test_a_failure_keeps_neither_the_mark_nor_what_was_written(scene: Scene) -> 
             assert sent.outcome == "accepted"
 
     asyncio.run(inside())
+    assert runs == [1, 2, 3], "no run was passed over for a mark that was rolled back"
     assert scene.billed() == 1
 
 

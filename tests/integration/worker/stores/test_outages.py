@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker import PostgresStore, RedisStore, SqliteStore, Store, StoreUnavailable
+from sharegroup.worker import (
+    Held,
+    PostgresStore,
+    RedisStore,
+    Reserved,
+    SqliteStore,
+    Store,
+    StoreUnavailable,
+)
 from sharegroup.worker.stores.store import check_installed
 from tests.support import postgres, redis_server
 
@@ -64,6 +72,21 @@ def test_sqlite_sweeps_expired_names(tmp_path: Path) -> None:
         names = database.execute("SELECT name FROM sharegroup_store").fetchall()
     database.close()
     assert names == [("new",)]
+
+
+def test_sqlite_lease_lapses_at_its_millisecond_without_a_sweep(tmp_path: Path) -> None:
+    now_ms = [1_000]
+    store = SqliteStore(tmp_path / "names.db", wall_ms=lambda: now_ms[0])
+
+    async def inside() -> None:
+        await store.reserve("a", "one", lease_seconds=1)
+        now_ms[0] = 1_999
+        assert await store.reserve("a", "two", lease_seconds=1) == Held(0.001)
+        now_ms[0] = 2_000
+        assert await store.reserve("a", "two", lease_seconds=1) == Reserved()
+        await store.close()
+
+    asyncio.run(inside())
 
 
 @pytest.mark.parametrize("table", ["", "a b", "a;b", 'a"', "a.b.c", "1a", "A", "a" * 52])
