@@ -26,7 +26,11 @@ SECTIONS = {
     "In a handler": ("Record", "Context", "Reject", "Release", "RetryAfter", "SomeFailed"),
     "Around handlers": ("Call", "Proceed", "Event"),
     "What goes wrong": ("HandlingTimeout", "HandlerCrashed", "UnreadablePayload", "NotConnected"),
-    "Sending": ("worker.sender.Sender",),
+    "Sending": ("worker.sender.Sender", "SentBefore"),
+    "Stores": (
+        "Store", "MemoryStore", "SqliteStore", "PostgresStore", "RedisStore",
+        "Reserved", "Held", "Confirmed", "StoreUnavailable",
+    ),
     "Schedules": (
         "ScheduledRun", "worker.scheduling.schedule_commands.ScheduleCommands",
     ),

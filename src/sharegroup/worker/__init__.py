@@ -51,6 +51,18 @@ if TYPE_CHECKING:
     )
     from sharegroup.worker.running.processes import HandlerCrashed as HandlerCrashed
     from sharegroup.worker.sender import NotConnected as NotConnected
+    from sharegroup.worker.stores.memory import MemoryStore as MemoryStore
+    from sharegroup.worker.stores.postgres import PostgresStore as PostgresStore
+    from sharegroup.worker.stores.redis import RedisStore as RedisStore
+    from sharegroup.worker.stores.sqlite import SqliteStore as SqliteStore
+    from sharegroup.worker.stores.store import (
+        Confirmed as Confirmed,
+        Held as Held,
+        Reserved as Reserved,
+        Store as Store,
+        StoreUnavailable as StoreUnavailable,
+    )
+    from sharegroup.worker.stores.unique import SentBefore as SentBefore
 
 
 if not TYPE_CHECKING:
@@ -74,5 +86,11 @@ if not TYPE_CHECKING:
             "worker.routed": "Routed consumer_group share_group",
             "worker.running.processes": "HandlerCrashed",
             "worker.sender": "NotConnected",
+            "worker.stores.memory": "MemoryStore",
+            "worker.stores.postgres": "PostgresStore",
+            "worker.stores.redis": "RedisStore",
+            "worker.stores.sqlite": "SqliteStore",
+            "worker.stores.store": "Confirmed Held Reserved Store StoreUnavailable",
+            "worker.stores.unique": "SentBefore",
         },
     )

@@ -45,6 +45,7 @@ from sharegroup.worker.declarations.checks import (
     checked_announce,
     checked_app_name,
     checked_grace,
+    checked_store,
     checked_topic,
     is_whole,
 )
@@ -53,6 +54,7 @@ from sharegroup.worker.declarations.options import (
     ConsumerGroupOptions,
     RouteOptions,
     Topics,
+    check_once,
     check_together,
 )
 from sharegroup.worker.declarations.route import Route, RouteKind
@@ -79,6 +81,7 @@ from sharegroup.worker.redaction import Redact, Redaction
 from sharegroup.worker.routed import Declare, Routed, routed_in
 from sharegroup.worker.scheduling.schedule_commands import ScheduleCommands
 from sharegroup.worker.sender import BeforeSend, Outlet
+from sharegroup.worker.stores.store import Store
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
@@ -106,6 +109,7 @@ OPTIONS = (
     "replication_factor",
     "min_insync_replicas",
     "announce",
+    "store",
 )
 SERVERS = "bootstrap_servers"
 
@@ -129,6 +133,8 @@ class App:
     With ``announce``, each worker process writes heartbeats to ``<name>.workers`` and reads
     commands from ``<name>.control``, so ``sharegroup worker status`` shows all processes in the
     cluster, and ``quiet``, ``resume`` and ``stop`` reach them (`sharegroup.fleet`).
+
+    ``store`` keeps the names of records that are sent with ``unique``; it is used by those alone.
 
     Example::
 
@@ -156,6 +162,7 @@ class App:
         replication_factor: int | None = None,
         min_insync_replicas: int | None = None,
         announce: bool = False,
+        store: Store | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
@@ -173,6 +180,7 @@ class App:
         self.replication = Replication(replication_factor, min_insync_replicas).checked(
             f"App {name!r}"
         )
+        self.store = checked_store(store, name)
         self.state = SimpleNamespace()
         """Free for the application, for example for connections that its hooks open."""
         self.events = Events()
@@ -350,6 +358,8 @@ class App:
         handlers = [routed for given in declared for routed in routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
         check_together([*self.route_list, *(routed.route for routed in new)])
+        for routed in new:
+            check_once(routed.route, self.store)
         for routed in new:
             routed.send.outlet = self.outlet
             routed.route = routed.route.changed(redaction=self._redaction(routed.route))
@@ -663,13 +673,15 @@ class App:
         renewal: bool = True,
         processes: bool = False,
         patience_seconds: float = 1.0,
+        store: Store | None = None,
     ) -> AppTest:
         """Run the application in the process of a test, without a broker and in virtual time.
 
         ``lock``, ``delivery_limit`` and ``renewal`` are settings of its share groups: the lock
         duration, the delivery count limit, and whether locks may be renewed.  With ``processes``,
         handlers that are declared with ``processes=N`` run in processes; otherwise they run in this
-        process, N at a time, so that the test sees their effects.  See `sharegroup.worker.testing`.
+        process, N at a time, so that the test sees their effects.  ``store`` replaces the App's;
+        without it, that is one in memory.  See `sharegroup.worker.testing`.
         """
         # Imported here, because only tests need it; it imports the broker's core.
         from sharegroup.worker.testing.app_test import AppTest
@@ -681,36 +693,46 @@ class App:
             renewal=renewal,
             processes=processes,
             patience_seconds=patience_seconds,
+            store=store,
         )
 
     @asynccontextmanager
-    async def connected(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:
+    async def connected(
+        self, outbox: Outbox, clock: WorkerClock, store: Store | None = None
+    ) -> AsyncIterator[None]:
         """Connect the senders to this outbox for the duration of the block.
 
-        At the end the codecs close their connections to a schema registry.
+        ``store`` replaces the application's.  At the end the codecs close their connections to a
+        schema registry, and the store its own.
         """
         outlet = self.outlet
         if outlet.outbox is not None:
             raise RuntimeError(f"App {self.name!r} is already running or sending")
         outlet.outbox, outlet.clock = outbox, clock
+        outlet.store = self.store if store is None else store
         outlet.loop = asyncio.get_running_loop()
         outlet.preparing = asyncio.Lock()
         try:
             yield
         finally:
+            used, outlet.store = outlet.store, None
             outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
             for route in self.route_list:
                 route.codec.close()
+            if used is not None:
+                await used.close()
 
     @asynccontextmanager
-    async def opened(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:
+    async def opened(
+        self, outbox: Outbox, clock: WorkerClock, store: Store | None = None
+    ) -> AsyncIterator[None]:
         """Connect the senders, run the startup hooks, then open the handlers that are classes.
 
         At the end the opposite happens in the reverse order.  All shutdown hooks run, even if a
         startup hook raises.
         """
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.connected(outbox, clock))
+            await stack.enter_async_context(self.connected(outbox, clock, store))
             for hook in self._shutdown:
                 stack.push_async_callback(self._run_hook, hook)
             for hook in self._startup:

@@ -18,6 +18,7 @@ from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.sender import Outlet
+from sharegroup.worker.stores.store import Store
 
 if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
@@ -49,7 +50,13 @@ class Application(Protocol):
     @property
     def handlers(self) -> Sequence[Routed[Any, Any]]: ...
 
-    def opened(self, outbox: Outbox, clock: WorkerClock) -> AbstractAsyncContextManager[None]:
+    @property
+    def store(self) -> Store | None:
+        """The store that the application declares."""
+
+    def opened(
+        self, outbox: Outbox, clock: WorkerClock, store: Store | None = None
+    ) -> AbstractAsyncContextManager[None]:
         """A context with senders connected, startup hooks run and handler classes opened.
 
         Leaving it closes them again.

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Generic, TypeVar
 
 from sharegroup.dead_letters.story_headers import PREFIX
@@ -24,6 +25,8 @@ from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.records.record import CURRENT_OUTBOX
 from sharegroup.worker.retrying.postponer import Postponer
+from sharegroup.worker.stores.store import Store
+from sharegroup.worker.stores.unique import unique_name, write_once
 
 Sent = TypeVar("Sent", contravariant=True)
 
@@ -47,6 +50,8 @@ class Outlet:
     """Empty if the handler does not belong to an application yet."""
     outbox: Outbox | None = None
     clock: WorkerClock | None = None
+    store: Store | None = None
+    """The store of the application; None if it has none."""
     loop: asyncio.AbstractEventLoop | None = None
     before_send: tuple[BeforeSend, ...] = ()
     prepare: Callable[[], Awaitable[object]] | None = None
@@ -84,35 +89,49 @@ class Sender(Generic[Sent]):
         delay: Duration = 0,
         at: datetime | None = None,
         topic: str | None = None,
+        unique: str | None = None,
+        for_: Duration | None = None,
     ) -> WrittenRecord:
         """Write a record and return where it was written, once it is durable.
 
         With ``delay``, or with ``at`` a time with a zone, the record goes to a retry topic of the
         handler's group, so only this group gets it.  ``topic`` is required if the handler has
         several topics.
+
+        With ``unique``, the record is written only if no other was sent by this name to the group's
+        topic in the time ``for_``; otherwise the result is a `SentBefore` with the place of that
+        one.  Requires a store: ``App(store=...)``.
         """
         outbox, clock = self._connected()
+        name_seconds = _name_seconds(unique, for_)
         # Before anything waits: what follows may take long, and the delay counts from the call.
         due_ms = _due_ms(clock.wall_ms(), delay, at)
         if self.outlet.prepare is not None:
             await self.outlet.prepared()
         target = self._topic(topic)
+        if unique is not None:
+            store, name = self._store(), unique_name(self._route.group, target, unique)
         if self._route.codec.may_block:
             value = await asyncio.to_thread(self._route.codec.encode, payload, target)
         else:
             value = self._route.codec.encode(payload, target)
-        name = key.encode() if isinstance(key, str) else key
-        if name is not None and not isinstance(name, bytes):
+        key_bytes = key.encode() if isinstance(key, str) else key
+        if key_bytes is not None and not isinstance(key_bytes, bytes):
             raise TypeError(
                 f"{self._route.shape.name}.send: expected a key of text or bytes, got {key!r}"
             )
         pairs = headers_of(headers)
         for add in self.outlet.before_send:
             add(target, pairs)
+        write: Callable[[], Awaitable[WrittenRecord]]
         if due_ms is None:
-            return await outbox.send(target, value, key=name, headers=pairs)
-        postponer = self._postponer(outbox, clock)
-        return await postponer.send_later(target, value, key=name, headers=pairs, due_ms=due_ms)
+            write = partial(outbox.send, target, value, key=key_bytes, headers=pairs)
+        else:
+            later = self._postponer(outbox, clock).send_later
+            write = partial(later, target, value, key=key_bytes, headers=pairs, due_ms=due_ms)
+        if unique is None:
+            return await write()
+        return await write_once(store, clock, name, write, keep_seconds=name_seconds)
 
     def blocking(
         self,
@@ -123,6 +142,8 @@ class Sender(Generic[Sent]):
         delay: Duration = 0,
         at: datetime | None = None,
         topic: str | None = None,
+        unique: str | None = None,
+        for_: Duration | None = None,
     ) -> WrittenRecord:
         """Send from a thread, such as that of a handler that is a plain function.
 
@@ -136,7 +157,16 @@ class Sender(Generic[Sent]):
             raise RuntimeError(
                 f"{name}.send.blocking: on the event loop, use `await {name}.send(...)`"
             )
-        sending = self(payload, key=key, headers=headers, delay=delay, at=at, topic=topic)
+        sending = self(
+            payload,
+            key=key,
+            headers=headers,
+            delay=delay,
+            at=at,
+            topic=topic,
+            unique=unique,
+            for_=for_,
+        )
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
     def _postponer(self, outbox: Outbox, clock: WorkerClock) -> Postponer:
@@ -165,6 +195,15 @@ class Sender(Generic[Sent]):
             f"sharegroup.client.sync.Producer)"
         )
 
+    def _store(self) -> Store:
+        if self.outlet.store is None:
+            raise InvalidConfig(
+                f"{self._route.shape.name}.send: unique requires a store, and App "
+                f"{self.outlet.app_name!r} has none: App(..., store=SqliteStore('names.db')), or "
+                f"PostgresStore or RedisStore"
+            )
+        return self.outlet.store
+
     def _topic(self, topic: str | None) -> str:
         topics = self._route.topics
         if topic is None and len(topics) == 1:
@@ -189,6 +228,21 @@ def _due_ms(now_ms: int, delay: Duration, at: datetime | None) -> int | None:
         )
     # A time that has passed, too: who gets the record must not depend on the time of the call.
     return max(due_ms_of(at, now_ms=now_ms), 0)
+
+
+def _name_seconds(unique: str | None, for_: Duration | None) -> float:
+    """Return how long a unique name stays taken; 0 if the record has none."""
+    if (unique is None) != (for_ is None):
+        raise ValueError(
+            f"send: unique={unique!r:.80} and for_={for_!r}; expected both, because a name stays "
+            f"taken for a time: unique='invoice-42', for_='1h'"
+        )
+    if for_ is None:
+        return 0.0
+    name_seconds = delay_seconds(for_)
+    if not name_seconds:
+        raise ValueError(f"send: for_={for_!r}; expected more than 0")
+    return name_seconds
 
 
 def headers_of(given: Headers) -> list[Header]:

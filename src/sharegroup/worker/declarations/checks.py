@@ -14,6 +14,7 @@ from sharegroup.dead_letters.topics import is_topic_name
 from sharegroup.errors import InvalidConfig
 from sharegroup.fleet.fleet_topics import APP_NAME, OF_A_GROUP, commands_topic
 from sharegroup.worker.durations import Duration, seconds
+from sharegroup.worker.stores.store import Store
 
 # Checks of topic and group names, and the names of topics that a worker adds to a group.
 #
@@ -136,3 +137,13 @@ def checked_grace(given: Duration, name: str) -> float:
         return seconds(given)
     except (TypeError, ValueError) as error:
         raise InvalidConfig(f"App {name!r}: grace: {error}") from None
+
+
+def checked_store(given: Store | None, name: str) -> Store | None:
+    """Return the store of this App; raise InvalidConfig if it is none."""
+    if given is not None and not callable(getattr(given, "reserve", None)):
+        raise InvalidConfig(
+            f"App {name!r}: store={given!r:.80}; expected a store, such as "
+            f"SqliteStore('names.db'), PostgresStore(...) or RedisStore(...)"
+        )
+    return given

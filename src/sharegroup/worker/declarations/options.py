@@ -39,6 +39,7 @@ from sharegroup.worker.declarations.topics import (
 from sharegroup.worker.durations import Duration, delay_seconds, seconds
 from sharegroup.worker.payloads.codec import Payload
 from sharegroup.worker.redaction import Redact
+from sharegroup.worker.stores.store import Store, TransactionalStore
 
 if TYPE_CHECKING:
     from sharegroup.worker.payloads.registry import Registry
@@ -70,6 +71,8 @@ class CommonOptions(TypedDict, total=False):
     start_from: StartFromName
     retry_tiers: Sequence[Duration]
     steering: bool
+    once_by: Callable[[Any], str | int] | None
+    once_for: Duration
     redact: Redact | None
 
 
@@ -153,6 +156,7 @@ WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "max_handling_seconds": ("max_handling", _max_handling),
     "batching": ("batch", _batching),
     "retry_tiers": ("retry_tiers", _tiers),
+    "once_seconds": ("once_for", delay_seconds),
 }
 """Field of the route: the name of its option, and the function that converts its value."""
 
@@ -211,6 +215,7 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield "batch: its payload is not annotated list[...], so it is called for one record"
     if route.order_by is not None and shape.is_batch:
         yield "order_by: a batch handler has no order among the records of its list"
+    yield from _once_problems(route)
     tiers = route.retry_tiers
     if (
         not tiers
@@ -250,6 +255,31 @@ def _consumer_contradictions(route: Route) -> Iterator[str]:
             "dead_letter: a broker writes dead letters of share groups only; expected a topic's "
             "name or DeadLetter(...)"
         )
+
+
+def check_once(route: Route, store: Store | None) -> None:
+    """Raise InvalidConfig if a handler with ``once_by`` has no store with transactions."""
+    if route.once_by is not None and not isinstance(store, TransactionalStore):
+        raise InvalidConfig(
+            f"{route.kind} group {route.group!r}, handler {route.shape.name}: "
+            "once_by requires a store with transactions: App(..., store=PostgresStore(...)) "
+            f"or SqliteStore(...); the App has {store!r:.80}"
+        )
+
+
+def _once_problems(route: Route) -> Iterator[str]:
+    if route.once_by is None:
+        if route.once_seconds:
+            yield "once_for: expected once_by=..., a function of the payload, too"
+        return
+    if not callable(route.once_by):
+        yield f"once_by={route.once_by!r}; expected a function of the payload, such as its id"
+    if not route.once_seconds:
+        yield "once_by: expected once_for='7d', the time after which the mark is forgotten, too"
+    if route.shape.is_batch:
+        yield "once_by: a batch handler has no transaction for each record of its list"
+    if route.processes:
+        yield "once_by: a handler in another process has no connection of the store"
 
 
 OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {

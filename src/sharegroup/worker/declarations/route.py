@@ -181,6 +181,9 @@ class Route:
 
     Then they are moved in transactions.
     """
+    once_by: Callable[[Any], str | int] | None = None
+    """The identity of the work; the handler runs once for each in `once_seconds`."""
+    once_seconds: float = 0.0
     redact: Redact | None = field(default=None, repr=False)
     """Removes secrets from exception texts, before the application's function does."""
     redaction: Redaction | None = field(default=None, repr=False, compare=False)

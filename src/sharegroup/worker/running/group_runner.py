@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.errors import KafkaError
@@ -100,7 +100,7 @@ class GroupRunner:
         *,
         limits: ShareGroupLimits,
         alone: Alone | None = None,
-        middlewares: Sequence[Middleware] = (),
+        middlewares_of: Callable[[Route], Sequence[Middleware]],
     ) -> None:
         in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
         group, own_topic = routes[0].group, routes[0].own_topic
@@ -125,7 +125,7 @@ class GroupRunner:
             tiers=Tiers.of(routes[0].retry_tiers),
             alone=alone,
         )
-        self.runners = [RouteRunner(route, self._parts, middlewares) for route in routes]
+        self.runners = [RouteRunner(route, self._parts, middlewares_of(route)) for route in routes]
         self._parts.alone.join(self)
         self._routing = RecordRouting(self.runners, self._parts)
         changes.join(self._parts, self._routing, self._postpone)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
+from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.parts import (
     CONSUMER_GROUP_LIMITS,
     ShareGroupLimits,
@@ -34,6 +35,8 @@ from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.running.alone import Alone
 from sharegroup.worker.running.group_runner import GroupRunner
+from sharegroup.worker.running.once import run_once
+from sharegroup.worker.stores.store import TransactionalStore
 from sharegroup.worker.telemetry.state import HandlerCounts, Phase, WorkerState
 
 if TYPE_CHECKING:
@@ -153,7 +156,7 @@ class Worker:
                     if routes[0].is_share
                     else CONSUMER_GROUP_LIMITS,
                     alone=self._alone,
-                    middlewares=self._app.middlewares,
+                    middlewares_of=self._middlewares_of,
                 )
             )
             if any(route.retry is not None for route in routes):  # Others have no retry topics.
@@ -163,6 +166,13 @@ class Worker:
         self._runner = asyncio.create_task(self._run(), name=f"worker-{self._app.name}")
         self._phase = Phase.RUNNING
         self._tell("worker.started")
+
+    def _middlewares_of(self, route: Route) -> Sequence[Middleware]:
+        if route.once_by is None:
+            return self._app.middlewares
+        store = self._app.outlet.store
+        assert isinstance(store, TransactionalStore), "checked when the route was declared"
+        return (*self._app.middlewares, run_once(route, store))
 
     def quiet(self) -> None:
         """Stop taking records, release those not begun, and finish those begun."""

@@ -49,6 +49,8 @@ from sharegroup.worker.retrying.postponer import retry_topics
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.running.worker import Worker
 from sharegroup.worker.sender import Headers, headers_of
+from sharegroup.worker.stores.memory import MemoryStore
+from sharegroup.worker.stores.store import Store
 from sharegroup.worker.testing.history import GroupNames, History, Outcome, SentRecord, lineage_of
 from sharegroup.worker.transport.memory import MemoryProcess, MemoryWorld
 from sharegroup.worker.transport.memory_clock import START_SECONDS
@@ -94,6 +96,7 @@ class AppTest:
         renewal: bool = True,
         processes: bool = False,
         patience_seconds: float = PATIENCE_SECONDS,
+        store: Store | None = None,
     ) -> None:
         self._app = app
         self._has_processes = processes
@@ -104,6 +107,10 @@ class AppTest:
                 renewal=renewal,
             )
         )
+        # In place of the declared one, because a test leaves nothing behind and time is virtual.
+        if store is None and app.store is not None:
+            store = MemoryStore(now=self._world.clock.now)
+        self._store = store
         self._history = History(
             app.events, self._world.log, self._world.standing, _names(app.route_list)
         )
@@ -327,7 +334,9 @@ class AppTest:
         async with AsyncExitStack() as stack:
             process = MemoryProcess(self._world, self._app.name)
             parts = process.parts()
-            await stack.enter_async_context(self._app.opened(parts.outbox, parts.clock))
+            await stack.enter_async_context(
+                self._app.opened(parts.outbox, parts.clock, self._store)
+            )
             worker = Worker(self._app, parts)
             await worker.start()
             self._failed = asyncio.ensure_future(worker.wait_failed())

@@ -1,0 +1,176 @@
+"""A store in a table of PostgreSQL, for all processes that reach the server.  Needs psycopg."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from sharegroup.worker.stores.sql_marks import (
+    TABLE,
+    Dialect,
+    Parameters,
+    SqlMarks,
+    Statements,
+    checked_table,
+)
+from sharegroup.worker.stores.store import NO_TRANSACTION, StoreUnavailable, check_installed
+
+if TYPE_CHECKING:
+    import psycopg
+
+CONNECTIONS_MAX = 8
+CALL_SECONDS = 10.0
+"""How long a call may take, with the wait for a connection, by default."""
+_TRANSACTION: ContextVar[psycopg.AsyncConnection[Any] | None] = ContextVar(
+    "sharegroup_postgres_transaction", default=None
+)
+CREATING = 0x5348_4752
+"""The number of the advisory lock under which one process at a time creates the table."""
+
+DIALECT = Dialect(
+    parameter=lambda name: f"%({name})s",
+    # The server's clock, because those of the machines differ.
+    now_ms="(extract(epoch from clock_timestamp()) * 1000)::bigint",
+    text="text",
+    binary="bytea",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+)
+
+
+class PostgresStore(SqlMarks):
+    """A store in a table of PostgreSQL, for all processes that reach the server.
+
+    ``conninfo`` is a connection string of psycopg.  The table is created when it is first used, if
+    it does not exist.  Times are those of the server's clock.  A call fails after
+    ``call_seconds``.
+    """
+
+    __slots__ = (
+        "_call_seconds",
+        "_conninfo",
+        "_idle",
+        "_is_created",
+        "_room",
+        "_table",
+        "_transactions",
+    )
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        table: str = TABLE,
+        connections_max: int = CONNECTIONS_MAX,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        check_installed("psycopg", "postgres", "PostgresStore")
+        self._call_seconds = call_seconds
+        self._table = checked_table(table, "PostgresStore")
+        super().__init__(Statements(self._table, DIALECT), self._executed)
+        self._conninfo = conninfo
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._room = asyncio.Semaphore(connections_max)
+        self._transactions = asyncio.Semaphore(connections_max)
+        """Apart from the room of other calls, which handlers make in their transactions."""
+        self._is_created = False
+
+    async def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+    async def _executed(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        # Imported here, because only applications with this store need it.
+        import psycopg
+
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                while True:
+                    is_reused = bool(self._idle)
+                    try:
+                        async with self._connection(self._room) as connection:
+                            return await _rows(connection, statement, parameters)
+                    except (psycopg.OperationalError, psycopg.InterfaceError):
+                        # The server may have restarted since.  Each call can be repeated.
+                        if not is_reused:
+                            raise
+                        await self.close()
+        except (psycopg.Error, TimeoutError) as error:
+            raise self._unavailable(error) from error
+
+    @asynccontextmanager
+    async def once(self, name: str, *, keep_seconds: float) -> AsyncIterator[bool]:
+        """A transaction that confirms a name; its value is False if the name was confirmed before.
+
+        In the block, `connection` returns the connection of the transaction.
+        """
+        statement, parameters = self._once(name, keep_seconds)
+        async with self._connection(self._transactions) as connection, connection.transaction():
+            rows = await _rows(connection, statement, parameters)
+            token = _TRANSACTION.set(connection)
+            try:
+                yield bool(rows)
+            finally:
+                _TRANSACTION.reset(token)
+
+    def connection(self) -> psycopg.AsyncConnection[Any]:
+        """The connection of the transaction in which the handler with ``once_by`` runs."""
+        connection = _TRANSACTION.get()
+        if connection is None:
+            raise RuntimeError(NO_TRANSACTION.format("PostgresStore"))
+        return connection
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        what = str(error) or f"no answer within {self._call_seconds:g} s"
+        return StoreUnavailable(
+            f"PostgresStore, table {self._table}: {what}; expected a server that this process "
+            f"reaches, and a user that may write to the table"
+        )
+
+    @asynccontextmanager
+    async def _connection(
+        self, room: asyncio.Semaphore
+    ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """An idle connection, or a new one; it is closed after any error."""
+        async with room:
+            connection = self._idle.pop() if self._idle else await self._connect()
+            try:
+                if not self._is_created:
+                    await self._create(connection)
+                    self._is_created = True
+                yield connection
+            except BaseException:
+                await connection.close()
+                raise
+            self._idle.append(connection)
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        # Imported here, because only applications with this store need it.
+        import psycopg
+
+        return await psycopg.AsyncConnection.connect(
+            self._conninfo,
+            autocommit=True,
+            prepare_threshold=None,  # A pooler may give each statement another connection.
+        )
+
+    async def _create(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        # Looked up first, because a user without the right to create tables may use one.
+        if await _rows(connection, "SELECT 1 WHERE to_regclass(%(table)s) IS NOT NULL",
+                       {"table": self._table}):  # fmt: skip
+            return
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATING,))
+            for statement in self._statements.create:
+                await _rows(connection, statement, {})
+
+
+async def _rows(
+    connection: psycopg.AsyncConnection[Any], statement: str, parameters: Parameters
+) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(statement, parameters)
+    return await cursor.fetchall() if cursor.description else []

@@ -1,0 +1,169 @@
+"""A store in a file of SQLite, for the processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from sharegroup.worker.stores.sql_marks import (
+    TABLE,
+    Dialect,
+    Parameters,
+    SqlMarks,
+    Statements,
+    checked_table,
+)
+from sharegroup.worker.stores.store import NO_TRANSACTION, StoreUnavailable
+
+BUSY_SECONDS = 10.0
+"""How long a statement waits while another process writes to the file."""
+
+_TRANSACTION: ContextVar[sqlite3.Connection | None] = ContextVar(
+    "sharegroup_sqlite_transaction", default=None
+)
+Result = TypeVar("Result")
+
+DIALECT = Dialect(
+    parameter=lambda name: f":{name}",
+    now_ms=":now_ms",
+    text="text",
+    binary="blob",
+    skip_locked="",
+)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqliteStore(SqlMarks):
+    """A store in a file of SQLite, for the processes of one machine.
+
+    The file and the table are created when they are first used.  ``wall_ms`` returns the
+    milliseconds since 1970, by a clock that all processes share.
+    """
+
+    __slots__ = ("_connection", "_path", "_table", "_thread", "_wall_ms", "_writer")
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        table: str = TABLE,
+        wall_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
+        self._path = os.fspath(path)
+        self._table = checked_table(table, "SqliteStore")
+        statements = Statements(self._table, DIALECT)
+        super().__init__(statements, self._executed)
+        self._wall_ms = wall_ms
+        self._writer = asyncio.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        """One thread, so a call that was cancelled ends before the next one begins."""
+
+    async def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            thread.shutdown(wait=False)
+
+    @asynccontextmanager
+    async def once(self, name: str, *, keep_seconds: float) -> AsyncIterator[bool]:
+        """A transaction that confirms a name; its value is False if the name was confirmed before.
+
+        In the block, `connection` returns the connection of the transaction.  SQLite has one writer
+        at a time, so other blocks wait until this one has ended.
+        """
+        statement, parameters = self._once(name, keep_seconds)
+        # One waiting thread for each process, because a block may last.
+        async with self._writer:
+            connection = await _finished(self._begun)
+            try:
+                given = {**parameters, "now_ms": self._wall_ms()}
+                is_new = bool(connection.execute(statement, given).fetchall())
+                token = _TRANSACTION.set(connection)
+                try:
+                    yield is_new
+                finally:
+                    _TRANSACTION.reset(token)
+                await _finished(connection.commit)
+            finally:
+                connection.close()  # Rolls back what is not committed.
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection of the transaction in which the handler with ``once_by`` runs."""
+        connection = _TRANSACTION.get()
+        if connection is None:
+            raise RuntimeError(NO_TRANSACTION.format("SqliteStore"))
+        return connection
+
+    def _begun(self) -> sqlite3.Connection:
+        try:
+            connection = self._connect()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        return connection
+
+    def _unavailable(self, error: sqlite3.Error) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"SqliteStore {self._path!r}, table {self._table}: {error}; expected a file of SQLite "
+            f"that this user may write to"
+        )
+
+    async def _executed(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-store")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._in_thread, statement, parameters)
+
+    def _in_thread(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            now_ms = self._wall_ms()
+            return self._connection.execute(statement, {**parameters, "now_ms": now_ms}).fetchall()
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            for statement in self._statements.create:
+                connection.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+async def _finished(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread, and wait for its end even if this is cancelled."""
+    call = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait((call,))
+        if call.exception() is None and isinstance(opened := call.result(), sqlite3.Connection):
+            opened.close()
+        raise

@@ -1,0 +1,246 @@
+"""``once_by``: the mark and what the handler writes are committed together, or neither is.
+
+The same handlers run with SQLite and a real PostgreSQL, in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker import (
+    App,
+    MemoryStore,
+    PostgresStore,
+    Record,
+    RedisStore,
+    Retry,
+    SqliteStore,
+)
+from tests.support import postgres
+
+INSERT = "INSERT INTO billed VALUES (7)"
+WAIT_SECONDS_MAX = 20.0
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[str]:
+    with postgres.running() as place:
+        yield place
+
+
+@dataclass
+class Scene:
+    """A store with a table for what a handler writes."""
+
+    store: Any
+    place: str
+
+    async def write(self) -> None:
+        done = self.store.connection().execute(INSERT)
+        if not isinstance(done, sqlite3.Cursor):
+            await done
+
+    def billed(self) -> int:
+        if isinstance(self.store, SqliteStore):
+            with closing(sqlite3.connect(self.place)) as database:
+                return int(database.execute("SELECT count(*) FROM billed").fetchone()[0])
+        import psycopg
+
+        with psycopg.connect(self.place) as connection:
+            return int(connection.execute("SELECT count(*) FROM billed").fetchone()[0])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
+    if request.param == "sqlite":
+        path = str(tmp_path / "store.db")
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE billed (id bigint)")
+        return Scene(SqliteStore(path), path)
+    psycopg = pytest.importorskip("psycopg")
+    if (why := postgres.why_missing()) is not None:
+        pytest.skip(why)
+    place = request.getfixturevalue("place")
+    with psycopg.connect(place, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        connection.execute("CREATE TABLE billed (id bigint)")
+    return Scene(PostgresStore(place), place)
+
+
+def app_of(store: Any, handler: Any, **options: Any) -> tuple[App, Any]:
+    app = App("orders-service", store=store)
+    retry = Retry(max_attempts=4, initial_delay="1s", jitter=0)
+    routed = app.share_group(
+        "billing",
+        topics="orders",
+        handler=handler,
+        retry=retry,
+        **{"once_by": lambda order: order["id"], "once_for": "7d", **options},
+    )
+    return app, routed
+
+
+def test_the_handler_writes_once_for_an_identity(scene: Scene) -> None:
+    async def bill(order: dict) -> None:
+        await scene.write()
+
+    async def inside() -> None:
+        app, routed = app_of(scene.store, bill)
+        async with app.test(store=scene.store) as t:
+            sent = [await t.send(routed, {"id": number}) for number in (7, 7, 8, 7)]
+            await t.settle()
+            assert [record.outcome for record in sent] == ["accepted"] * 4
+
+    asyncio.run(inside())
+    assert scene.billed() == 2
+
+
+def test_a_failure_keeps_neither_the_mark_nor_what_was_written(scene: Scene) -> None:
+    runs = []
+
+    async def bill(order: dict, record: Record) -> None:
+        runs.append(record.attempt)
+        await scene.write()
+        if record.attempt == 1:
+            raise ConnectionError("the bank hung up")
+        if record.attempt == 2:
+            record.pause("1s")  # Returns, and is retried all the same.
+
+    async def inside() -> None:
+        app, routed = app_of(scene.store, bill)
+        async with app.test(store=scene.store) as t:
+            sent = await t.send(routed, {"id": 7})
+            await t.settle()
+            assert scene.billed() == 0
+            await t.advance("1m")
+            assert sent.outcome == "accepted"
+
+    asyncio.run(inside())
+    assert runs == [1, 2, 3], "no run was passed over for a mark that was rolled back"
+    assert scene.billed() == 1
+
+
+def test_a_run_that_is_cut_off_before_its_commit_leaves_nothing(scene: Scene) -> None:
+    hangs = True
+
+    async def bill(order: dict) -> None:
+        await scene.write()
+        if hangs:
+            await asyncio.Event().wait()
+
+    async def inside() -> None:
+        nonlocal hangs
+        app, routed = app_of(scene.store, bill, max_handling="2s")
+        async with app.test(store=scene.store, patience_seconds=0.3) as t:
+            sent = await t.send(routed, {"id": 7})
+            await t.settle()
+            hangs = False
+            await t.advance("1m")
+            assert sent.outcome == "accepted"
+
+    asyncio.run(inside())
+    assert scene.billed() == 1
+
+
+def test_runs_at_the_same_time_write_once(scene: Scene) -> None:
+    async def inside() -> None:
+        entered = asyncio.Event()
+
+        async def run(*, is_first: bool) -> bool:
+            async with scene.store.once("once/a", keep_seconds=60) as is_new:
+                if is_first:
+                    entered.set()
+                    await asyncio.sleep(0.2)
+                if is_new:
+                    await scene.write()
+                return bool(is_new)
+
+        first = asyncio.ensure_future(run(is_first=True))
+        await entered.wait()
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            assert await run(is_first=False) is False
+        assert await first is True
+        await scene.store.close()
+
+    asyncio.run(inside())
+    assert scene.billed() == 1
+
+
+def test_a_connection_outside_of_a_handler_says_what_is_expected(scene: Scene) -> None:
+    with pytest.raises(RuntimeError, match=r"expected a handler with once_by=.*app\.test\(store="):
+        scene.store.connection()
+
+
+def test_in_memory_marks_are_those_of_virtual_time() -> None:
+    runs = []
+
+    async def bill(order: dict) -> None:
+        runs.append(order["id"])
+
+    async def inside() -> None:
+        app, routed = app_of(MemoryStore(), bill)
+        async with app.test() as t:
+            await t.send(routed, {"id": 7})
+            await t.send(routed, {"id": 7})
+            await t.advance("6d")
+            await t.send(routed, {"id": 7})
+            await t.advance("2d")
+            await t.send(routed, {"id": 7})
+            await t.settle()
+
+    asyncio.run(inside())
+    assert runs == [7, 7]
+
+
+@pytest.mark.parametrize("identity", [None, True, 1.5, b"7", ["a"], "\ud800"])
+def test_other_identities_are_failures_of_their_record(identity: Any) -> None:
+    async def bill(order: dict) -> None:
+        raise AssertionError("it does not run")
+
+    async def inside() -> None:
+        app, routed = app_of(MemoryStore(), bill, once_by=lambda order: identity)
+        async with app.test() as t:
+            sent = await t.send(routed, {"id": 7})
+            await t.advance("1h")
+            assert sent.outcome == "dead_lettered"
+
+    asyncio.run(inside())
+
+
+async def one(order: dict) -> None: ...
+
+
+async def many(orders: list[dict]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "error"),
+    [
+        (one, {"once_for": 0}, "expected once_for='7d'"),
+        (one, {"once_by": None}, "expected once_by=..., a function"),
+        (one, {"once_by": "id"}, "once_by='id'; expected a function"),
+        (one, {"once_for": "soon"}, "once_for: a duration"),
+        (one, {"processes": 2}, "has no connection of the store"),
+        (many, {}, "a batch handler has no transaction"),
+    ],
+)
+def test_contradictions_are_refused(handler: Any, options: dict[str, Any], error: str) -> None:
+    with pytest.raises(InvalidConfig, match=error):
+        app_of(MemoryStore(), handler, **options)
+
+
+def test_once_by_needs_a_store_with_transactions() -> None:
+    with pytest.raises(InvalidConfig, match=r"once_by requires a store with transactions.*None"):
+        app_of(None, one)
+    pytest.importorskip("redis")
+    with pytest.raises(InvalidConfig, match=r"once_by requires a store with transactions.*Redis"):
+        app_of(RedisStore("redis://127.0.0.1:1/0"), one)
