@@ -78,7 +78,7 @@ from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.other_names import OF_APPS, missing_attribute
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.redaction import Redact, Redaction
-from sharegroup.worker.routed import Declare, Routed, routed_in
+from sharegroup.worker.routed import Declare, Routed, routed_in, routed_of_groups
 from sharegroup.worker.scheduling.schedule_commands import ScheduleCommands
 from sharegroup.worker.sender import BeforeSend, Outlet
 from sharegroup.worker.stores.store import Store
@@ -448,18 +448,7 @@ class App:
 
         Without ``groups``, all groups stay.  Senders of the excluded handlers still work.
         """
-        chosen_groups = frozenset(groups)
-        known_groups = {route.group for route in self.route_list}
-        if unknown := chosen_groups - known_groups:
-            raise InvalidConfig(
-                f"App {self.name!r} has no group {', '.join(sorted(unknown))}; "
-                f"its groups are {', '.join(sorted(known_groups))}"
-            )
-        self._routed = [
-            routed
-            for routed in self._routed
-            if not chosen_groups or routed.route.group in chosen_groups
-        ]
+        self._routed = routed_of_groups(self._routed, frozenset(groups), self.name)
         if concurrency is not None:
             for routed in self._routed:
                 routed.route = routed.route.changed(concurrency=concurrency)
@@ -590,17 +579,11 @@ class App:
         Groups and brokers that are lost show within seconds; nothing is sent to find out.
         """
         # Imported here, so that declaring handlers does not import what only a program needs.
-        from sharegroup.worker.telemetry.state import SENDING, AppHealth, Phase
+        from sharegroup.worker.telemetry.state import health_of
 
-        if self._parts is None:
-            return AppHealth(Phase.STOPPED)
-        is_connected, lost = self._parts.reachability()
-        if self._worker is None:
-            phase: str = SENDING if self._is_client else Phase.STARTING
-            return AppHealth(phase, (), is_connected, dict(lost))
-        state = self._worker.state
-        absent = tuple(group.group for group in state.groups if not group.joined)
-        return AppHealth(state.phase, absent, is_connected, dict(lost))
+        reachability = None if self._parts is None else self._parts.reachability()
+        state = None if self._worker is None else self._worker.state
+        return health_of(reachability, state, is_client=self._is_client)
 
     @asynccontextmanager
     async def _connected_parts(self, *, is_client: bool) -> AsyncIterator[WorkerParts]:

@@ -178,3 +178,17 @@ def routed_in(given: object) -> list[Routed[Any, Any]]:
         f"routes: {given!r}; expected a handler declared with share_group(...), "
         "a list of such handlers, or a module"
     )
+
+
+def routed_of_groups(
+    routed: Iterable[Routed[Any, Any]], groups: frozenset[str], app_name: str
+) -> list[Routed[Any, Any]]:
+    """Return the handlers of these groups, or all if there are none; raises InvalidConfig."""
+    handlers = list(routed)
+    known = {handler.route.group for handler in handlers}
+    if unknown := groups - known:
+        raise InvalidConfig(
+            f"App {app_name!r} has no group {', '.join(sorted(unknown))}; "
+            f"its groups are {', '.join(sorted(known))}"
+        )
+    return [handler for handler in handlers if not groups or handler.route.group in groups]

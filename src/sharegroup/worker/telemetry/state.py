@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from sharegroup.client.net.cluster import Reachability
+
     # Imported for its type alone: most applications have no schedules.
     from sharegroup.worker.scheduling.partition_owner import ScheduleFigures
 
@@ -191,3 +193,17 @@ class Observed(Protocol):
 
     @property
     def counts(self) -> tuple[HandlerCounts, ...]: ...
+
+
+def health_of(
+    reachability: Reachability | None, state: WorkerState | None, *, is_client: bool
+) -> AppHealth:
+    """Return the health of an application; without connections it is stopped."""
+    if reachability is None:
+        return AppHealth(Phase.STOPPED)
+    is_connected, lost = reachability
+    if state is None:
+        phase: str = SENDING if is_client else Phase.STARTING
+        return AppHealth(phase, (), is_connected, dict(lost))
+    absent = tuple(group.group for group in state.groups if not group.joined)
+    return AppHealth(state.phase, absent, is_connected, dict(lost))
