@@ -50,7 +50,7 @@ class SqliteStore(SqlMarks):
     milliseconds since 1970, by a clock that all processes share.
     """
 
-    __slots__ = ("_connection", "_path", "_table", "_thread", "_wall_ms", "_writer")
+    __slots__ = ("_connection", "_open", "_path", "_table", "_thread", "_wall_ms", "_writer")
 
     def __init__(
         self,
@@ -65,6 +65,8 @@ class SqliteStore(SqlMarks):
         super().__init__(statements, self._executed)
         self._wall_ms = wall_ms
         self._writer = asyncio.Lock()
+        self._open: sqlite3.Connection | None = None
+        """The connection of the `once` block that runs; None if none does."""
         self._connection: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
         """One thread, so a call that was cancelled ends before the next one begins."""
@@ -86,7 +88,7 @@ class SqliteStore(SqlMarks):
         statement, parameters = self._once(name, keep_seconds)
         # One waiting thread for each process, because a block may last.
         async with self._writer:
-            connection = await _finished(self._begun)
+            self._open = connection = await _finished(self._begun)
             try:
                 given = {**parameters, "now_ms": self._wall_ms()}
                 is_new = bool(connection.execute(statement, given).fetchall())
@@ -97,12 +99,13 @@ class SqliteStore(SqlMarks):
                     _TRANSACTION.reset(token)
                 await _finished(connection.commit)
             finally:
+                self._open = None
                 connection.close()  # Rolls back what is not committed.
 
     def connection(self) -> sqlite3.Connection:
         """The connection of the transaction in which the handler with ``once_by`` runs."""
         connection = _TRANSACTION.get()
-        if connection is None:
+        if connection is None or connection is not self._open:
             raise RuntimeError(NO_TRANSACTION.format("SqliteStore"))
         return connection
 
@@ -125,6 +128,12 @@ class SqliteStore(SqlMarks):
         )
 
     async def _executed(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        if self._open is not None and _TRANSACTION.get() is self._open:
+            # It would wait for the end of the transaction in which it is called.
+            raise StoreUnavailable(
+                f"SqliteStore {self._path!r}: a handler with once_by calls the store whose file "
+                f"its own transaction writes to; expected another store, such as a second file"
+            )
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-store")
         loop = asyncio.get_running_loop()

@@ -24,6 +24,7 @@ from sharegroup.worker import (
     RedisStore,
     Retry,
     SqliteStore,
+    StoreUnavailable,
 )
 from tests.support import postgres
 
@@ -173,6 +174,42 @@ def test_runs_at_the_same_time_write_once(scene: Scene) -> None:
 
     asyncio.run(inside())
     assert scene.billed() == 1
+
+
+def test_a_plain_function_uses_the_connection_of_sqlite_in_its_thread(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE billed (id bigint)")
+    scene = Scene(SqliteStore(path), path)
+
+    def bill(order: dict) -> None:
+        scene.store.connection().execute(INSERT)
+
+    async def inside() -> None:
+        app, routed = app_of(scene.store, bill)
+        async with app.test(store=scene.store) as t:
+            sent = [await t.send(routed, {"id": number}) for number in (7, 7, 8)]
+            await t.settle()
+            assert [record.outcome for record in sent] == ["accepted"] * 3
+
+    asyncio.run(inside())
+    assert scene.billed() == 2
+
+
+def test_other_calls_of_a_store_in_a_handler_with_once_by(scene: Scene) -> None:
+    """PostgreSQL has other connections for them; a file of SQLite has one writer: refused."""
+
+    async def inside() -> None:
+        async with scene.store.once("once/a", keep_seconds=60):
+            if isinstance(scene.store, SqliteStore):
+                with pytest.raises(StoreUnavailable, match="expected another store"):
+                    await scene.store.put("a", b"1", keep_seconds=60)
+            else:
+                await scene.store.put("a", b"1", keep_seconds=60)
+        await scene.store.put("b", b"1", keep_seconds=60)
+        await scene.store.close()
+
+    asyncio.run(inside())
 
 
 def test_a_connection_outside_of_a_handler_says_what_is_expected(scene: Scene) -> None:
