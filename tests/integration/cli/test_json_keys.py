@@ -54,7 +54,8 @@ BEFORE = {
 }
 """What has to be there before a verb has something to print."""
 
-ELSEWHERE = ("acls ", "data ", "jobs ", "logs", "perf ", "schedules ", "top", "worker ")
+ELSEWHERE = ("acls ", "data ", "jobs ", "logs", "perf ", "retries ", "schedules ", "worker ")
+ALONE = ("top",)
 """Verbs that need another broker or more, and are held to the document where they are tested."""
 
 
@@ -69,7 +70,8 @@ def promised(verb: str) -> list[str]:
 
 
 def test_every_verb_of_the_document_is_tried() -> None:
-    assert set(WORDS) == {verb for verb in JSON_KEYS if not verb.startswith(ELSEWHERE)}
+    tried = {verb for verb in JSON_KEYS if not verb.startswith(ELSEWHERE) and verb not in ALONE}
+    assert set(WORDS) == tried
 
 
 @pytest.mark.parametrize("verb", list(WORDS))

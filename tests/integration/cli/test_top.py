@@ -25,7 +25,7 @@ PROBLEMS = 2 * GROUPS
 
 
 @pytest.fixture(scope="module")
-def cluster(bootstrap: str) -> Iterator[str]:
+def cluster() -> Iterator[str]:
     """A broker with 40 groups that have waiting records and no members, and one that has both."""
 
     async def set_up() -> None:
@@ -34,12 +34,14 @@ def cluster(bootstrap: str) -> Iterator[str]:
         await known(bootstrap, TOPIC)
         await produce(bootstrap, TOPIC)
 
-    asyncio.run(set_up())
-    for number in range(GROUPS):
-        words = f"groups reset-offsets g-{number:02} --topic {TOPIC} --to-earliest --execute"
-        assert sharegroup(*at(bootstrap, words)).code == 0
-    with member(bootstrap, GROUP, TOPIC):
-        yield bootstrap
+    with run_broker() as broker:
+        bootstrap = broker.bootstrap_servers
+        asyncio.run(set_up())
+        for number in range(GROUPS):
+            words = f"groups reset-offsets g-{number:02} --topic {TOPIC} --to-earliest --execute"
+            assert sharegroup(*at(bootstrap, words)).code == 0
+        with member(bootstrap, GROUP, TOPIC):
+            yield bootstrap
 
 
 def last_screen(shown: Terminal) -> list[str]:

@@ -24,6 +24,8 @@ def test_examples_declare_the_documented_dead_letters() -> None:
     letters = {}
     for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         names: dict[str, object] = {}
+        if "async with" in example:
+            continue  # What it calls is called in `test_steering`.
         exec(compile(example, "docs/retry-and-dead-letters.md", "exec"), names)
         if isinstance(app := names.get("app"), App):
             letters |= {route.group: route.dead_letter for route in app.route_list}
