@@ -34,6 +34,7 @@ from sharegroup.worker.consuming.group_log import GroupLog, GroupReading
 from sharegroup.worker.consuming.owned_partition import OwnedPartition
 from sharegroup.worker.consuming.partition_progress import PartitionProgress
 from sharegroup.worker.ports import BufferedRecord, DeliveredRecord, WorkerClock
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,6 @@ class GroupSource:
         self._clock = clock
         self._changes = changes
         self._owned: dict[int, OwnedPartition] = {}
-        self._unreadable: list[DeliveredRecord] = []
         self._room = 0
         """The number of records that a `take` waits for."""
         self._is_reading = False
@@ -186,19 +186,19 @@ class GroupSource:
     def _take(self, room: int) -> list[DeliveredRecord]:
         if self._is_quiet:
             return []
-        if self._unreadable:
-            return [self._unreadable.pop()]  # An unreadable range is delivered alone.
         taken: list[DeliveredRecord] = []
         for partition, owned in list(self._owned.items()):
             if len(taken) >= room:
                 break
-            more = owned.take(room - len(taken))
+            more = owned.take(room - len(taken), is_first=not taken)
             if owned.is_rewound:
                 self._begin_anew(owned)
             elif more:
                 taken += more
                 # The next take begins with the others, so that no partition waits for one.
                 self._owned[partition] = self._owned.pop(partition)
+                if isinstance(more[0], UnreadableRange):
+                    break  # It is delivered alone.
         self._reserves += len(taken)
         return taken
 
@@ -358,7 +358,8 @@ class GroupSource:
                 records = await self._log.read(room, READ_SECONDS)
             except UnreadableBatch as error:
                 if (owned := self._owned.get(error.partition)) is not None:
-                    self._unreadable.append(owned.unreadable(error))
+                    owned.add_unreadable(error)
+                    self._arrived.set()
                     self._log.seek(error.partition, error.end)
                 records = ()
             except KafkaError as error:
@@ -373,7 +374,7 @@ class GroupSource:
             for record in records:
                 # Only of partitions that are owned: a read tells of changes before its records.
                 self._owned[record.partition].read.append(record)
-            if room or self._unreadable:
+            if room:
                 self._arrived.set()
 
     async def _commit_regularly(self) -> None:

@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 
 from sharegroup.core.delivery.delivery import SharePartitionLimits
-from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
+from sharegroup.errors import (
+    KafkaError,
+    NotCoordinator,
+    OffsetMetadataTooLarge,
+    UnreadableBatch,
+)
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
 from sharegroup.worker.transport.memory import MemoryWorld
+from sharegroup.worker.transport.memory_log import MemoryRecord
 
 GROUP, TOPIC = "audit", "orders"
 
@@ -43,18 +50,41 @@ class Changes:
         self.seen.append(("lost" if is_lost else "gone", sorted(partitions)))
 
 
+class DamagedLog(MemoryGroupLog):
+    """The topic, of which some offsets of partition 0 cannot be read."""
+
+    damaged = range(0)
+
+    def _read(self, room: int) -> list[MemoryRecord]:
+        damaged = self.damaged
+        if room and self.owned.get(0) in damaged and 0 not in self.paused:
+            raise UnreadableBatch(
+                *("a checksum that differs",),
+                topic=TOPIC,
+                partition=0,
+                first=damaged.start,
+                end=damaged.stop,
+                action="the reader goes on behind them",
+            )
+        records = super()._read(room)
+        if any(record.partition == 0 and record.offset in damaged for record in records):
+            self.owned[0] = damaged.start
+            records = [r for r in records if r.partition != 0 or r.offset < damaged.start]
+        return records
+
+
 class Scene:
     """A topic, and members of a group that read it."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.world = MemoryWorld(SharePartitionLimits(lock_ms=30_000, delivery_count_max=10))
         self.world.log.create(TOPIC, partitions=partitions)
-        self.logs: list[MemoryGroupLog] = []
+        self.logs: list[DamagedLog] = []
         self.changes: list[Changes] = []
 
     def member(self) -> GroupSource:
         group = self.world.consumer_group(GROUP)
-        self.logs.append(MemoryGroupLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
+        self.logs.append(DamagedLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
         self.changes.append(Changes())
         reading = GroupReading(GROUP, TOPIC, 1_000_000, "consumer", StartFrom.EARLIEST)
         return GroupSource(reading, self.logs[-1], self.world.clock, self.changes[-1])
@@ -226,6 +256,54 @@ async def test_a_partition_that_is_held_is_not_fetched(caplog: pytest.LogCapture
     assert scene.logs[0].paused == set()
     assert offsets(await scene.take(source)) == [3, 4, 5]
     assert "event=partition" not in caplog.text, "the application knows"
+    await source.close(1)
+
+
+@run
+async def test_records_before_an_unreadable_batch_are_delivered_before_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(120)
+    source = scene.member()
+    scene.logs[0].damaged = range(100, 110)
+    seen: list[int] = []
+    for _ in range(12):
+        for delivery in (taken := await scene.take(source, 16)):
+            seen.append(delivery.offset)
+            delivery.accept()
+        assert len(taken) == 1 or not any(isinstance(each, UnreadableRange) for each in taken)
+        await scene.pass_seconds(2)
+        assert scene.committed().offset <= max(seen) + 10, "no record is passed over"
+    assert seen == [*range(101), *range(110, 120)]
+    assert scene.committed().offset == 120
+    await source.close(1)
+
+
+@run
+async def test_an_unreadable_batch_is_delivered_alone_also_when_it_was_given_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=2)
+    scene.write(6)
+    scene.write(40, partition=1)
+    source = scene.member()
+    scene.logs[0].damaged = range(4)
+    deliveries = 0
+    for _ in range(16):
+        taken = await scene.take(source, 4)
+        if any(isinstance(delivery, UnreadableRange) for delivery in taken):
+            assert len(taken) == 1
+            deliveries += 1
+        for delivery in taken:
+            if deliveries < 3 and isinstance(delivery, UnreadableRange):
+                delivery.release()
+            else:
+                delivery.accept()
+    await scene.pass_seconds(2)
+    assert deliveries == 3
+    assert scene.committed(0).offset == 6
+    assert scene.committed(1).offset == 40
     await source.close(1)
 
 
