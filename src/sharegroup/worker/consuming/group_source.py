@@ -147,13 +147,13 @@ class GroupSource:
         try:
             await self._changes.revoke(self.topic, (partition,), REVOKE_SECONDS)
             async with self._commit_turn:
+                self._check_owned(owned)  # Otherwise another owner may have committed since.
                 # Before the position moves, so that a commit that fails has changed nothing.
                 await self._log.commit({partition: Committed(offset)})
         except BaseException:
             owned.is_leaving = False
             raise
-        if owned.is_gone:
-            raise OwnershipLost(f"topic {self.topic!r} partition {partition} was taken away")
+        self._check_owned(owned)
         owned.is_gone = True
         self._changes.gone(self.topic, (partition,), is_lost=False)
         self._log.seek(partition, offset)
@@ -161,6 +161,13 @@ class GroupSource:
         self._owned[partition].is_held = owned.is_held
         self._owned[partition].is_paused = owned.is_paused
         self._pause_full(self._owned[partition])
+
+    def _check_owned(self, owned: OwnedPartition) -> None:
+        if owned.is_gone:
+            raise OwnershipLost(
+                f"group {self._group!r} topic {self.topic!r} partition {owned.partition} was taken "
+                "away"
+            )
 
     # Records.
 

@@ -243,6 +243,28 @@ async def test_a_seek_whose_commit_fails_changes_nothing(
 
 
 @run
+async def test_a_seek_commits_nothing_after_the_partition_was_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    await scene.take(source, 3)
+    scene.changes[0].may_end.clear()
+    seeking = asyncio.ensure_future(source.seek(0, 5))
+    await drained()
+    await scene.logs[0].lose()
+    again = [*await scene.take(source), *await scene.take(source)]
+    assert offsets(again) == [0, 1, 2, 3, 4, 5], "it is owned again"
+    scene.changes[0].may_end.set()
+    with pytest.raises(OwnershipLost, match="partition 0 was taken away"):
+        await seeking
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 0
+    await source.close(1)
+
+
+@run
 async def test_a_partition_that_is_held_is_not_fetched(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.write(3)
