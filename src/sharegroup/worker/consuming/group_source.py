@@ -240,11 +240,11 @@ class GroupSource:
         kept = []
         for delivery in taken:
             entry = self._owned.get(delivery.partition)
-            if entry is None or entry.is_leaving or delivery.is_lost:
+            if entry is None or delivery.is_lost:
                 continue
-            if is_committed or entry.progress.is_reserved:
+            if not entry.is_leaving and (is_committed or entry.progress.is_reserved):
                 kept.append(delivery)
-            else:
+            else:  # A seek that fails ends the leaving.
                 delivery.release()
         if not kept:
             await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,13 +20,13 @@ from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
 from sharegroup.worker.declarations.route import StartFrom
-from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.ports import BufferedRecord, DeliveredRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
-from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
+from sharegroup.worker.transport.group_log_memory import MemoryConsumerGroup, MemoryGroupLog
 from sharegroup.worker.transport.memory import MemoryWorld
-from sharegroup.worker.transport.memory_log import MemoryRecord
+from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
 
 GROUP, TOPIC = "audit", "orders"
 
@@ -50,10 +50,26 @@ class Changes:
         self.seen.append(("lost" if is_lost else "gone", sorted(partitions)))
 
 
-class DamagedLog(MemoryGroupLog):
-    """The topic, of which some offsets of partition 0 cannot be read."""
+class SceneLog(MemoryGroupLog):
+    """The topic, of which some offsets of partition 0 cannot be read; a commit may wait or fail."""
 
     damaged = range(0)
+
+    def __init__(
+        self, member_id: str, group: MemoryConsumerGroup, topic: str, log: MemoryLog
+    ) -> None:
+        super().__init__(member_id, group, topic, log)
+        self.may_commit = asyncio.Event()
+        self.may_commit.set()
+        self.commit_error: KafkaError | None = None
+
+    async def commit(
+        self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
+    ) -> None:
+        await self.may_commit.wait()
+        if self.commit_error is not None:
+            raise self.commit_error
+        await super().commit(offsets, records)
 
     def _read(self, room: int) -> list[MemoryRecord]:
         damaged = self.damaged
@@ -79,12 +95,12 @@ class Scene:
     def __init__(self, partitions: int = 1) -> None:
         self.world = MemoryWorld(SharePartitionLimits(lock_ms=30_000, delivery_count_max=10))
         self.world.log.create(TOPIC, partitions=partitions)
-        self.logs: list[DamagedLog] = []
+        self.logs: list[SceneLog] = []
         self.changes: list[Changes] = []
 
     def member(self) -> GroupSource:
         group = self.world.consumer_group(GROUP)
-        self.logs.append(DamagedLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
+        self.logs.append(SceneLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
         self.changes.append(Changes())
         reading = GroupReading(GROUP, TOPIC, 1_000_000, "consumer", StartFrom.EARLIEST)
         return GroupSource(reading, self.logs[-1], self.world.clock, self.changes[-1])
@@ -261,6 +277,32 @@ async def test_a_seek_commits_nothing_after_the_partition_was_lost(
         await seeking
     await scene.pass_seconds(2)
     assert scene.committed().offset == 0
+    await source.close(1)
+
+
+@run
+async def test_records_taken_during_a_seek_that_fails_are_delivered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    scene.logs[0].may_commit.clear()
+    taking = asyncio.ensure_future(source.take(3, 1.0))
+    await scene.pass_seconds(0.5)
+    assert not taking.done(), "it waits for the commit of its reservation"
+    seeking = asyncio.ensure_future(source.seek(0, 5))
+    await drained()
+    scene.logs[0].commit_error = NotCoordinator("moved")
+    scene.logs[0].may_commit.set()
+    await scene.pass_seconds(1)
+    with pytest.raises(NotCoordinator):
+        await seeking
+    assert await taking == []
+    scene.logs[0].commit_error = None
+    taken = [*await scene.take(source), *await scene.take(source)]
+    assert offsets(taken) == [0, 1, 2, 3, 4, 5]
+    assert [record.delivery_count for record in taken] == [1] * 6
     await source.close(1)
 
 
