@@ -148,8 +148,9 @@ class GroupSource:
             await self._changes.revoke(self.topic, (partition,), REVOKE_SECONDS)
             async with self._commit_turn:
                 self._check_owned(owned)  # Otherwise another owner may have committed since.
-                # Before the position moves, so that a commit that fails has changed nothing.
-                await self._log.commit({partition: Committed(offset)})
+                # Before the position moves, so that a commit that fails has changed nothing.  With
+                # the outputs: their records are finished, and may not run again.
+                await self._log.commit({partition: Committed(offset)}, tuple(owned.outputs))
         except BaseException:
             owned.is_leaving = False
             raise

@@ -19,6 +19,7 @@ from sharegroup.errors import (
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
+from sharegroup.worker.consuming.owned_partition import ConsumedRecord
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord, DeliveredRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
@@ -277,6 +278,31 @@ async def test_a_seek_commits_nothing_after_the_partition_was_lost(
         await seeking
     await scene.pass_seconds(2)
     assert scene.committed().offset == 0
+    await source.close(1)
+
+
+@run
+async def test_a_seek_writes_the_outputs_of_finished_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.world.log.create("bills", partitions=1)
+    scene.write(6)
+    source = scene.member()
+    records = await scene.take(source, 3)
+    for record in records[:2]:
+        assert isinstance(record, ConsumedRecord)
+        await record.send("bills", b"of %d" % record.offset)
+        record.accept()
+    scene.logs[0].commit_error = NotCoordinator("moved")
+    with pytest.raises(NotCoordinator):
+        await source.seek(0, 5)
+    scene.logs[0].commit_error = None
+    await source.seek(0, 5)
+    await scene.pass_seconds(2)
+    bills = scene.world.log.partitions("bills")[0]
+    assert [bill.value for bill in bills] == [b"of 0", b"of 1"]
+    assert offsets(await scene.take(source)) == [5]
     await source.close(1)
 
 
