@@ -211,21 +211,32 @@ class GroupSource:
         return taken
 
     def _begin_anew(self, old: OwnedPartition) -> None:
-        """Forget the progress in a partition whose log was truncated or made anew.
+        """Go on in a partition whose log was truncated or made anew, as a new owner.
 
-        Its offsets name other records now, so those that run are given up.
+            finished | runs | finished | other records
+            low ------^                 ^ first
+        From ``first`` on, its offsets name other records now.  What is not finished below runs
+        again, so reading goes on there, and those that run are given up.
         """
         first = old.read[0].offset
+        progress = old.progress.below(first)
+        assert progress.next_offset is not None, "it has an offset"
         log.warning(
-            "event=partition.rewound group=%s topic=%s partition=%s expected=%s found=%s "
-            "action='the log was truncated or made anew; reading goes on at the offset found'",
+            "event=partition.rewound group=%s topic=%s partition=%s expected=%s found=%s next=%s "
+            "action='the log was truncated or made anew; reading goes on at the lowest offset that "
+            "is not finished'",
             *(self._group, self.topic, old.partition, old.progress.next_offset, first),
+            progress.next_offset,
         )
         old.is_gone = True
         self._changes.gone(self.topic, (old.partition,), is_lost=True)
-        new = self._own(old.partition, Committed(first))
-        new.read = old.read
-        new.is_held, new.is_paused = old.is_held, old.is_paused
+        new = OwnedPartition(self.topic, old.partition, progress, self._changed.set)
+        self._owned[old.partition] = new
+        # The same list: a commit under way removes from it what it has written.
+        new.outputs = old.outputs
+        new.is_held, new.is_paused, new.was_full = old.is_held, old.is_paused, old.was_full
+        self._log.seek(old.partition, progress.next_offset)
+        new.change()
         self._changes.assigned(self.topic, (old.partition,))
 
     async def _reserved(self, taken: list[DeliveredRecord]) -> list[DeliveredRecord]:

@@ -181,7 +181,8 @@ class ConsumedRecord:
         """Note that the record is finished."""
         owned = self._owned
         if self._outputs is not None:
-            owned.outputs += self._outputs
+            if not owned.is_gone:  # Otherwise the record runs again, and the list may have an heir.
+                owned.outputs += self._outputs
             self._outputs = None
         owned.fresh.append(self.offset)
         if not owned.is_changed:

@@ -427,6 +427,45 @@ async def test_a_truncated_log_is_read_from_where_it_goes_on(
 
 
 @run
+async def test_after_a_truncation_unfinished_records_below_run_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Record 2 runs when the log turns out to have other records from offset 6 on."""
+    scene = Scene()
+    scene.world.log.create("bills", partitions=1)
+    scene.write(12)
+    source = scene.member()
+    before = await scene.take(source)
+    scene.logs[0].may_commit.clear()
+    for record in [*before[:2], *before[3:5], *before[8:10]]:
+        assert isinstance(record, ConsumedRecord)
+        await record.send("bills", b"of %d" % record.offset)
+        record.accept()
+    await scene.pass_seconds(2)  # A commit is under way now.
+    scene.logs[0].seek(0, 6)  # As a divergence of the leader's log does.
+    taking = asyncio.ensure_future(source.take(20, 1.0))
+    await scene.pass_seconds(2)
+    scene.logs[0].may_commit.set()
+    again = [*await taking, *await scene.take(source), *await scene.take(source)]
+    assert offsets(again) == [2, 5, 6, 7, 8, 9, 10, 11]
+    assert all(record.is_lost for record in before)
+    late = before[2]  # Its handler was interrupted too late.
+    assert isinstance(late, ConsumedRecord)
+    await late.send("bills", b"twice")
+    late.accept()
+    for record in again[1:]:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 2
+    again[0].accept()
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 12
+    bills = [bill.value for bill in scene.world.log.partitions("bills")[0]]
+    assert bills == [b"of %d" % offset for offset in (0, 1, 3, 4, 8, 9)], "each once"
+    await source.close(1)
+
+
+@run
 async def test_a_new_member_gets_partitions_after_their_handlers_ended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
