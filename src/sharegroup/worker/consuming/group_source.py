@@ -34,6 +34,7 @@ from sharegroup.worker.consuming.group_log import GroupLog, GroupReading
 from sharegroup.worker.consuming.owned_partition import OwnedPartition
 from sharegroup.worker.consuming.partition_progress import PartitionProgress
 from sharegroup.worker.ports import BufferedRecord, DeliveredRecord, WorkerClock
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,6 @@ class GroupSource:
         self._clock = clock
         self._changes = changes
         self._owned: dict[int, OwnedPartition] = {}
-        self._unreadable: list[DeliveredRecord] = []
         self._room = 0
         """The number of records that a `take` waits for."""
         self._is_reading = False
@@ -147,13 +147,14 @@ class GroupSource:
         try:
             await self._changes.revoke(self.topic, (partition,), REVOKE_SECONDS)
             async with self._commit_turn:
-                # Before the position moves, so that a commit that fails has changed nothing.
-                await self._log.commit({partition: Committed(offset)})
+                self._check_owned(owned)  # Otherwise another owner may have committed since.
+                # Before the position moves, so that a commit that fails has changed nothing.  With
+                # the outputs: their records are finished, and may not run again.
+                await self._log.commit({partition: Committed(offset)}, tuple(owned.outputs))
         except BaseException:
             owned.is_leaving = False
             raise
-        if owned.is_gone:
-            raise OwnershipLost(f"topic {self.topic!r} partition {partition} was taken away")
+        self._check_owned(owned)
         owned.is_gone = True
         self._changes.gone(self.topic, (partition,), is_lost=False)
         self._log.seek(partition, offset)
@@ -161,6 +162,13 @@ class GroupSource:
         self._owned[partition].is_held = owned.is_held
         self._owned[partition].is_paused = owned.is_paused
         self._pause_full(self._owned[partition])
+
+    def _check_owned(self, owned: OwnedPartition) -> None:
+        if owned.is_gone:
+            raise OwnershipLost(
+                f"group {self._group!r} topic {self.topic!r} partition {owned.partition} was taken "
+                "away"
+            )
 
     # Records.
 
@@ -186,38 +194,49 @@ class GroupSource:
     def _take(self, room: int) -> list[DeliveredRecord]:
         if self._is_quiet:
             return []
-        if self._unreadable:
-            return [self._unreadable.pop()]  # An unreadable range is delivered alone.
         taken: list[DeliveredRecord] = []
         for partition, owned in list(self._owned.items()):
             if len(taken) >= room:
                 break
-            more = owned.take(room - len(taken))
+            more = owned.take(room - len(taken), is_first=not taken)
             if owned.is_rewound:
                 self._begin_anew(owned)
             elif more:
                 taken += more
                 # The next take begins with the others, so that no partition waits for one.
                 self._owned[partition] = self._owned.pop(partition)
+                if isinstance(more[0], UnreadableRange):
+                    break  # It is delivered alone.
         self._reserves += len(taken)
         return taken
 
     def _begin_anew(self, old: OwnedPartition) -> None:
-        """Forget the progress in a partition whose log was truncated or made anew.
+        """Go on in a partition whose log was truncated or made anew, as a new owner.
 
-        Its offsets name other records now, so those that run are given up.
+            finished | runs | finished | other records
+            low ------^                 ^ first
+        From ``first`` on, its offsets name other records now.  What is not finished below runs
+        again, so reading goes on there, and those that run are given up.
         """
         first = old.read[0].offset
+        progress = old.progress.below(first)
+        assert progress.next_offset is not None, "it has an offset"
         log.warning(
-            "event=partition.rewound group=%s topic=%s partition=%s expected=%s found=%s "
-            "action='the log was truncated or made anew; reading goes on at the offset found'",
+            "event=partition.rewound group=%s topic=%s partition=%s expected=%s found=%s next=%s "
+            "action='the log was truncated or made anew; reading goes on at the lowest offset that "
+            "is not finished'",
             *(self._group, self.topic, old.partition, old.progress.next_offset, first),
+            progress.next_offset,
         )
         old.is_gone = True
         self._changes.gone(self.topic, (old.partition,), is_lost=True)
-        new = self._own(old.partition, Committed(first))
-        new.read = old.read
-        new.is_held, new.is_paused = old.is_held, old.is_paused
+        new = OwnedPartition(self.topic, old.partition, progress, self._changed.set)
+        self._owned[old.partition] = new
+        # The same list: a commit under way removes from it what it has written.
+        new.outputs = old.outputs
+        new.is_held, new.is_paused, new.was_full = old.is_held, old.is_paused, old.was_full
+        self._log.seek(old.partition, progress.next_offset)
+        new.change()
         self._changes.assigned(self.topic, (old.partition,))
 
     async def _reserved(self, taken: list[DeliveredRecord]) -> list[DeliveredRecord]:
@@ -233,11 +252,11 @@ class GroupSource:
         kept = []
         for delivery in taken:
             entry = self._owned.get(delivery.partition)
-            if entry is None or entry.is_leaving or delivery.is_lost:
+            if entry is None or delivery.is_lost:
                 continue
-            if is_committed or entry.progress.is_reserved:
+            if not entry.is_leaving and (is_committed or entry.progress.is_reserved):
                 kept.append(delivery)
-            else:
+            else:  # A seek that fails ends the leaving.
                 delivery.release()
         if not kept:
             await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)
@@ -358,7 +377,8 @@ class GroupSource:
                 records = await self._log.read(room, READ_SECONDS)
             except UnreadableBatch as error:
                 if (owned := self._owned.get(error.partition)) is not None:
-                    self._unreadable.append(owned.unreadable(error))
+                    owned.add_unreadable(error)
+                    self._arrived.set()
                     self._log.seek(error.partition, error.end)
                 records = ()
             except KafkaError as error:
@@ -373,7 +393,7 @@ class GroupSource:
             for record in records:
                 # Only of partitions that are owned: a read tells of changes before its records.
                 self._owned[record.partition].read.append(record)
-            if room or self._unreadable:
+            if room:
                 self._arrived.set()
 
     async def _commit_regularly(self) -> None:

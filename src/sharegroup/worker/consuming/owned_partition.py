@@ -48,8 +48,8 @@ class OwnedPartition:
         self.fresh = progress.fresh
         self._on_change = on_change
         """Called when there is something to commit, after a time without."""
-        self.read: deque[LoggedRecord] = deque()
-        """Records that were read and not delivered yet."""
+        self.read: deque[LoggedRecord | UnreadableRange] = deque()
+        """What was read and not delivered yet, in the order of the log."""
         self.outputs: list[BufferedRecord] = []
         """Records to write with the next commit, of finished records."""
         self.released: list[ConsumedRecord | UnreadableRange] = []
@@ -69,24 +69,29 @@ class OwnedPartition:
         self.is_gone = False
         """Whether others may own the partition."""
 
-    def take(self, room: int) -> list[DeliveredRecord]:
-        """Deliver up to ``room`` records: those given back first, in the order of the log."""
+    def take(self, room: int, *, is_first: bool = True) -> list[DeliveredRecord]:
+        """Deliver up to ``room`` records: those given back first, in the order of the log.
+
+        An unreadable range is delivered alone, and only with ``is_first``: there is nothing else
+        in this take.
+        """
         if self.is_leaving or self.is_gone or self.is_held:
             return []
         if self.progress.span >= OFFSETS_MAX:  # Nobody finishes the first of them.
             room = len(self.released)
-        taken: list[DeliveredRecord] = []
-        if self.released:
-            self.released.sort(key=_offset_of)
-            taken += self.released[:room]
-            del self.released[:room]
-        read, progress = self.read, self.progress
-        deliver, ceiling = progress.deliver, progress.ceiling
+        taken = self._take_released(room, is_first=is_first)
+        if self.released or (taken and isinstance(taken[0], UnreadableRange)):
+            return taken
+        read, deliver, ceiling = self.read, self.progress.deliver, self.progress.ceiling
         has_skipped = False
         while read and len(taken) < room:
             if ceiling is not None and read[0].offset >= ceiling:
                 break
             record = read[0]
+            if isinstance(record, UnreadableRange):
+                if is_first and not taken:
+                    taken = self._deliver_range(record)
+                break
             try:
                 count = deliver(record.offset)
             except Rewound:
@@ -101,8 +106,28 @@ class OwnedPartition:
             self.change()  # The offset to commit may move.
         return taken
 
-    def unreadable(self, error: UnreadableBatch) -> UnreadableRange:
-        """Return offsets that cannot be read as one delivery."""
+    def _deliver_range(self, unreadable: UnreadableRange) -> list[DeliveredRecord]:
+        try:
+            self.progress.deliver_range(unreadable.offset, unreadable.end)
+        except Rewound:
+            self.is_rewound = True
+            return []
+        self.read.popleft()
+        return [unreadable]
+
+    def _take_released(self, room: int, *, is_first: bool) -> list[DeliveredRecord]:
+        released = self.released
+        released.sort(key=_offset_of)
+        ranges = (at for at, given in enumerate(released) if isinstance(given, UnreadableRange))
+        count = min(room, next(ranges, room))
+        if count == 0 and is_first and room:
+            count = 1  # The range itself.
+        taken: list[DeliveredRecord] = [*released[:count]]
+        del released[:count]
+        return taken
+
+    def add_unreadable(self, error: UnreadableBatch) -> None:
+        """Add offsets that cannot be read behind the records that were read, as one delivery."""
 
         def settle(acknowledge_type: AcknowledgeType) -> None:
             if acknowledge_type in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
@@ -111,10 +136,9 @@ class OwnedPartition:
             elif acknowledge_type is AcknowledgeType.RELEASE:
                 self.released.append(delivery)
 
-        self.progress.deliver_range(error.first, error.end)
         offsets = UnreadableOffsets(error, settle=settle, is_gone=lambda: self.is_gone)
         delivery = UnreadableRange(offsets, {})
-        return delivery
+        self.read.append(delivery)
 
     def change(self) -> None:
         """Note that there is something to commit."""
@@ -157,7 +181,8 @@ class ConsumedRecord:
         """Note that the record is finished."""
         owned = self._owned
         if self._outputs is not None:
-            owned.outputs += self._outputs
+            if not owned.is_gone:  # Otherwise the record runs again, and the list may have an heir.
+                owned.outputs += self._outputs
             self._outputs = None
         owned.fresh.append(self.offset)
         if not owned.is_changed:

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from sharegroup.client.share.session.offset_set import OffsetSet, Range
 from sharegroup.worker.consuming.commit_metadata import (
     CHARACTERS_MAX,
+    NOTHING,
     OFFSETS_MAX,
     CommitState,
     DeliveryRange,
@@ -141,6 +142,23 @@ class PartitionProgress:
         delivered before.
         """
         return self.next_offset is not None and self._reserved > self.next_offset
+
+    def below(self, offset: int) -> PartitionProgress:
+        """Return the progress of a new owner in a log that has other records from ``offset`` on.
+
+        What is finished below stays finished, and what is not is delivered again.
+        """
+        if self._low is None or offset <= self._low:
+            return PartitionProgress(offset, NOTHING)
+        self._fold()
+        low = min(self._low, offset)
+        prior = tuple(
+            DeliveryRange(min(entry.end, offset), entry.times)
+            for index, entry in enumerate(self._prior)
+            if index == 0 or self._prior[index - 1].end < offset
+        )
+        state = CommitState(self._finished.between(low, offset), prior, is_open=False)
+        return PartitionProgress(low, state)
 
     # Commits.
 

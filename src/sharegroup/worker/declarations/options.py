@@ -250,6 +250,11 @@ def _consumer_contradictions(route: Route) -> Iterator[str]:
         yield "commit='manual': a handler in another process has no record to finish later"
     if route.blocks and route.order_by is None:
         yield "on_failure='block': without order_by no record waits behind another"
+    if route.unreadable is OnUnreadable.RELEASE:
+        yield (
+            "unreadable='release': no other member of a consumer group could take the record, so "
+            "this process would take it again and again; use 'dead_letter' or 'reject'"
+        )
     if isinstance(route.dead_letter, BrokerDeadLetter):
         yield (
             "dead_letter: a broker writes dead letters of share groups only; expected a topic's "

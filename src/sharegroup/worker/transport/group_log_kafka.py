@@ -111,9 +111,10 @@ class KafkaGroupLog:
             TopicPartition(self._topic, partition): OffsetAndMetadata(*committed)
             for partition, committed in offsets.items()
         }
+        # A coordinator checks the member, and not whether it owns the partitions.
+        if foreign := named.keys() - self._consumer.assignment:
+            raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
         if self._transactions is not None:
-            if foreign := named.keys() - self._consumer.assignment:
-                raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
             commit = Commit(named, self._consumer.group_metadata())
             await self._transactions.write(records, commit)
             return

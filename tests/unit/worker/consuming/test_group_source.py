@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from sharegroup.core.delivery.delivery import SharePartitionLimits
-from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
+from sharegroup.errors import (
+    KafkaError,
+    NotCoordinator,
+    OffsetMetadataTooLarge,
+    UnreadableBatch,
+)
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
+from sharegroup.worker.consuming.owned_partition import ConsumedRecord
 from sharegroup.worker.declarations.route import StartFrom
-from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.ports import BufferedRecord, DeliveredRecord
+from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
-from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
+from sharegroup.worker.transport.group_log_memory import MemoryConsumerGroup, MemoryGroupLog
 from sharegroup.worker.transport.memory import MemoryWorld
+from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
 
 GROUP, TOPIC = "audit", "orders"
 
@@ -43,18 +51,57 @@ class Changes:
         self.seen.append(("lost" if is_lost else "gone", sorted(partitions)))
 
 
+class SceneLog(MemoryGroupLog):
+    """The topic, of which some offsets of partition 0 cannot be read; a commit may wait or fail."""
+
+    damaged = range(0)
+
+    def __init__(
+        self, member_id: str, group: MemoryConsumerGroup, topic: str, log: MemoryLog
+    ) -> None:
+        super().__init__(member_id, group, topic, log)
+        self.may_commit = asyncio.Event()
+        self.may_commit.set()
+        self.commit_error: KafkaError | None = None
+
+    async def commit(
+        self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
+    ) -> None:
+        await self.may_commit.wait()
+        if self.commit_error is not None:
+            raise self.commit_error
+        await super().commit(offsets, records)
+
+    def _read(self, room: int) -> list[MemoryRecord]:
+        damaged = self.damaged
+        if room and self.owned.get(0) in damaged and 0 not in self.paused:
+            raise UnreadableBatch(
+                *("a checksum that differs",),
+                topic=TOPIC,
+                partition=0,
+                first=damaged.start,
+                end=damaged.stop,
+                action="the reader goes on behind them",
+            )
+        records = super()._read(room)
+        if any(record.partition == 0 and record.offset in damaged for record in records):
+            self.owned[0] = damaged.start
+            records = [r for r in records if r.partition != 0 or r.offset < damaged.start]
+        return records
+
+
 class Scene:
     """A topic, and members of a group that read it."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.world = MemoryWorld(SharePartitionLimits(lock_ms=30_000, delivery_count_max=10))
         self.world.log.create(TOPIC, partitions=partitions)
-        self.logs: list[MemoryGroupLog] = []
+        self.logs: list[SceneLog] = []
         self.changes: list[Changes] = []
 
     def member(self) -> GroupSource:
         group = self.world.consumer_group(GROUP)
-        self.logs.append(MemoryGroupLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
+        self.logs.append(SceneLog(f"m{len(self.logs)}", group, TOPIC, self.world.log))
         self.changes.append(Changes())
         reading = GroupReading(GROUP, TOPIC, 1_000_000, "consumer", StartFrom.EARLIEST)
         return GroupSource(reading, self.logs[-1], self.world.clock, self.changes[-1])
@@ -213,6 +260,79 @@ async def test_a_seek_whose_commit_fails_changes_nothing(
 
 
 @run
+async def test_a_seek_commits_nothing_after_the_partition_was_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    await scene.take(source, 3)
+    scene.changes[0].may_end.clear()
+    seeking = asyncio.ensure_future(source.seek(0, 5))
+    await drained()
+    await scene.logs[0].lose()
+    again = [*await scene.take(source), *await scene.take(source)]
+    assert offsets(again) == [0, 1, 2, 3, 4, 5], "it is owned again"
+    scene.changes[0].may_end.set()
+    with pytest.raises(OwnershipLost, match="partition 0 was taken away"):
+        await seeking
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 0
+    await source.close(1)
+
+
+@run
+async def test_a_seek_writes_the_outputs_of_finished_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.world.log.create("bills", partitions=1)
+    scene.write(6)
+    source = scene.member()
+    records = await scene.take(source, 3)
+    for record in records[:2]:
+        assert isinstance(record, ConsumedRecord)
+        await record.send("bills", b"of %d" % record.offset)
+        record.accept()
+    scene.logs[0].commit_error = NotCoordinator("moved")
+    with pytest.raises(NotCoordinator):
+        await source.seek(0, 5)
+    scene.logs[0].commit_error = None
+    await source.seek(0, 5)
+    await scene.pass_seconds(2)
+    bills = scene.world.log.partitions("bills")[0]
+    assert [bill.value for bill in bills] == [b"of 0", b"of 1"]
+    assert offsets(await scene.take(source)) == [5]
+    await source.close(1)
+
+
+@run
+async def test_records_taken_during_a_seek_that_fails_are_delivered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    scene.logs[0].may_commit.clear()
+    taking = asyncio.ensure_future(source.take(3, 1.0))
+    await scene.pass_seconds(0.5)
+    assert not taking.done(), "it waits for the commit of its reservation"
+    seeking = asyncio.ensure_future(source.seek(0, 5))
+    await drained()
+    scene.logs[0].commit_error = NotCoordinator("moved")
+    scene.logs[0].may_commit.set()
+    await scene.pass_seconds(1)
+    with pytest.raises(NotCoordinator):
+        await seeking
+    assert await taking == []
+    scene.logs[0].commit_error = None
+    taken = [*await scene.take(source), *await scene.take(source)]
+    assert offsets(taken) == [0, 1, 2, 3, 4, 5]
+    assert [record.delivery_count for record in taken] == [1] * 6
+    await source.close(1)
+
+
+@run
 async def test_a_partition_that_is_held_is_not_fetched(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.write(3)
@@ -226,6 +346,54 @@ async def test_a_partition_that_is_held_is_not_fetched(caplog: pytest.LogCapture
     assert scene.logs[0].paused == set()
     assert offsets(await scene.take(source)) == [3, 4, 5]
     assert "event=partition" not in caplog.text, "the application knows"
+    await source.close(1)
+
+
+@run
+async def test_records_before_an_unreadable_batch_are_delivered_before_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(120)
+    source = scene.member()
+    scene.logs[0].damaged = range(100, 110)
+    seen: list[int] = []
+    for _ in range(12):
+        for delivery in (taken := await scene.take(source, 16)):
+            seen.append(delivery.offset)
+            delivery.accept()
+        assert len(taken) == 1 or not any(isinstance(each, UnreadableRange) for each in taken)
+        await scene.pass_seconds(2)
+        assert scene.committed().offset <= max(seen) + 10, "no record is passed over"
+    assert seen == [*range(101), *range(110, 120)]
+    assert scene.committed().offset == 120
+    await source.close(1)
+
+
+@run
+async def test_an_unreadable_batch_is_delivered_alone_also_when_it_was_given_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=2)
+    scene.write(6)
+    scene.write(40, partition=1)
+    source = scene.member()
+    scene.logs[0].damaged = range(4)
+    deliveries = 0
+    for _ in range(16):
+        taken = await scene.take(source, 4)
+        if any(isinstance(delivery, UnreadableRange) for delivery in taken):
+            assert len(taken) == 1
+            deliveries += 1
+        for delivery in taken:
+            if deliveries < 3 and isinstance(delivery, UnreadableRange):
+                delivery.release()
+            else:
+                delivery.accept()
+    await scene.pass_seconds(2)
+    assert deliveries == 3
+    assert scene.committed(0).offset == 6
+    assert scene.committed(1).offset == 40
     await source.close(1)
 
 
@@ -255,6 +423,45 @@ async def test_a_truncated_log_is_read_from_where_it_goes_on(
     await scene.pass_seconds(2)
     assert scene.committed() == (4, scene.committed().metadata)
     assert not read(*scene.committed()).finished
+    await source.close(1)
+
+
+@run
+async def test_after_a_truncation_unfinished_records_below_run_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Record 2 runs when the log turns out to have other records from offset 6 on."""
+    scene = Scene()
+    scene.world.log.create("bills", partitions=1)
+    scene.write(12)
+    source = scene.member()
+    before = await scene.take(source)
+    scene.logs[0].may_commit.clear()
+    for record in [*before[:2], *before[3:5], *before[8:10]]:
+        assert isinstance(record, ConsumedRecord)
+        await record.send("bills", b"of %d" % record.offset)
+        record.accept()
+    await scene.pass_seconds(2)  # A commit is under way now.
+    scene.logs[0].seek(0, 6)  # As a divergence of the leader's log does.
+    taking = asyncio.ensure_future(source.take(20, 1.0))
+    await scene.pass_seconds(2)
+    scene.logs[0].may_commit.set()
+    again = [*await taking, *await scene.take(source), *await scene.take(source)]
+    assert offsets(again) == [2, 5, 6, 7, 8, 9, 10, 11]
+    assert all(record.is_lost for record in before)
+    late = before[2]  # Its handler was interrupted too late.
+    assert isinstance(late, ConsumedRecord)
+    await late.send("bills", b"twice")
+    late.accept()
+    for record in again[1:]:
+        record.accept()
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 2
+    again[0].accept()
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 12
+    bills = [bill.value for bill in scene.world.log.partitions("bills")[0]]
+    assert bills == [b"of %d" % offset for offset in (0, 1, 3, 4, 8, 9)], "each once"
     await source.close(1)
 
 

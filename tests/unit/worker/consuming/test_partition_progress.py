@@ -123,3 +123,30 @@ def test_no_record_is_lost_whatever_ends_owners(
         committed = progress.to_commit(reserves=3, is_open=not is_clean)
         assert committed is not None
         assert finished.issuperset(range(committed.offset))
+
+
+def test_below_a_truncation_finished_records_stay_finished_and_others_run_again() -> None:
+    progress = PartitionProgress(10, NOTHING)
+    for offset in range(10, 16):
+        progress.deliver(offset)
+    progress.fresh.extend((10, 12))
+    after = next_owner(commit(progress))  # The process has died.
+    for offset in range(11, 16):
+        after.deliver(offset)
+    after.fresh.append(14)
+    below = after.below(13)
+    # 11 died with its process; 12 is finished; 13 and above are other records.
+    assert [below.deliver(offset) for offset in range(11, 16)] == [2, None, 1, 1, 1]
+    assert commit(below).offset == 11
+    below.fresh.append(11)
+    assert commit(below, is_open=False) == (13, "")
+
+
+def test_below_the_lowest_unfinished_record_nothing_is_kept() -> None:
+    progress = PartitionProgress(10, NOTHING)
+    for offset in range(10, 14):
+        progress.deliver(offset)
+    progress.fresh.extend((10, 12))
+    commit(progress)
+    below = progress.below(4)
+    assert [below.deliver(offset) for offset in range(4, 14)] == [1] * 10

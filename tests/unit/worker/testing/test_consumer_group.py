@@ -564,6 +564,7 @@ async def test_an_output_that_is_too_large_fails_its_handler() -> None:
         ({"group_configs": {}}, "settings of a consumer group are not declared here"),
         ({"order_by": "topic"}, "expected 'key' or 'partition', or a function"),
         ({"on_failure": "block"}, "without order_by no record waits behind another"),
+        ({"unreadable": "release"}, "unreadable='release': no other member of a consumer group"),
         ({"on_failure": "letter"}, "expected block or retry_topic"),
         ({"group_protocol": "share"}, "expected 'consumer' or 'classic'"),
     ],
