@@ -101,6 +101,8 @@ class GroupSource:
         self._changed = asyncio.Event()
         """Set while there is something to commit."""
         self._commit_turn = asyncio.Lock()
+        self._committing: asyncio.Task[bool] | None = None
+        """The last commit; kept, because a task without a reference may vanish."""
         self._characters_max = CHARACTERS_MAX
         self._reserves = 0
         """The number of records that the last takes had, to reserve as many ahead."""
@@ -387,8 +389,20 @@ class GroupSource:
         return [owned for owned in self._owned.values() if owned.is_changed]
 
     async def _commit(self, partitions: Iterable[OwnedPartition], *, is_open: bool = True) -> bool:
-        """Commit the progress of partitions; False if it failed, and is tried again later."""
-        async with self._commit_turn:
+        """Commit the progress of partitions; False if it failed, and is tried again later.
+
+        A commit that has begun goes on after a cancellation, and keeps its turn until its outcome
+        is known: outputs that it has written must not be written again by the next one.
+        """
+        await self._commit_turn.acquire()
+        committing = asyncio.create_task(
+            self._commit_in_turn(partitions, is_open=is_open), name=f"commit-once-{self.topic}"
+        )
+        self._committing = committing
+        return await asyncio.shield(committing)
+
+    async def _commit_in_turn(self, partitions: Iterable[OwnedPartition], *, is_open: bool) -> bool:
+        try:
             while True:
                 # Those revoked meanwhile are committed by `revoked`, as not open.
                 owned = [
@@ -433,6 +447,8 @@ class GroupSource:
                     if is_open and entry.progress.is_ahead:
                         entry.change()
                 return True
+        finally:
+            self._commit_turn.release()
 
     def _shrink(self) -> None:
         """Write less metadata, because the broker accepts no more."""

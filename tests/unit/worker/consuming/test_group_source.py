@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
 from sharegroup.worker.declarations.route import StartFrom
-from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.ports import BufferedRecord, DeliveredRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
@@ -193,6 +193,58 @@ async def test_a_commit_that_fails_is_repeated(caplog: pytest.LogCaptureFixture)
     assert scene.committed().offset == 3
     assert caplog.text.count("event=commit.failed") == 2
     await source.close(1)
+
+
+class SlowAnswers:
+    """A log whose commits happen, and whose answers come when `may_answer` is set."""
+
+    def __init__(self, of: MemoryGroupLog) -> None:
+        self._of = of
+        self.may_answer = asyncio.Event()
+        self.commits = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+    async def commit(
+        self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
+    ) -> None:
+        await self._of.commit(offsets, records)
+        self.commits += 1
+        await self.may_answer.wait()
+
+
+async def slow_commit(scene: Scene) -> tuple[GroupSource, SlowAnswers]:
+    """A member whose first record is finished and has an output, and waits for its commit."""
+    scene.world.log.create("audits", partitions=1)
+    scene.write(3)
+    source = scene.member()
+    slow: Any = SlowAnswers(scene.logs[0])
+    slow.may_answer.set()
+    source._log = slow
+    record: Any = (await scene.take(source))[0]
+    await scene.pass_seconds(2)
+    slow.may_answer.clear()
+    slow.commits = 0
+    record.send("audits", b"done")
+    record.accept()
+    return source, slow
+
+
+@run
+async def test_outputs_of_a_commit_that_is_interrupted_are_written_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    source, slow = await slow_commit(scene)
+    await scene.pass_seconds(2)
+    assert slow.commits == 1
+    closing = asyncio.ensure_future(source.close(1))  # Cancels the commit under way.
+    await drained()
+    slow.may_answer.set()
+    await closing
+    assert scene.committed().offset == 1
+    assert [record.value for record in scene.world.log.partitions("audits")[0]] == [b"done"]
 
 
 @run
