@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sharegroup.client import (
@@ -32,7 +32,13 @@ REBALANCE_MS = round((REVOKE_SECONDS + 3 * COMMIT_SECONDS_MAX) * 1000)
 class KafkaGroupLog:
     """Reads one topic with a Consumer."""
 
-    def __init__(self, reading: GroupReading, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        reading: GroupReading,
+        options: Mapping[str, Any],
+        *,
+        open_consumer: Callable[..., Consumer] = Consumer,
+    ) -> None:
         """``options`` are those of all clients of the application."""
         self._topic = reading.topic
         self._starts_latest = reading.start_from is StartFrom.LATEST
@@ -45,7 +51,7 @@ class KafkaGroupLog:
         if reading.protocol == "classic":
             # A rebalance takes away only those partitions that move.
             classic["partition_assignment_strategy"] = "cooperative-sticky"
-        self._consumer = Consumer(
+        self._consumer = open_consumer(
             **options,
             **classic,
             group_id=reading.group,
@@ -114,8 +120,14 @@ class KafkaGroupLog:
         if self._transactions is not None:
             if foreign := named.keys() - self._consumer.assignment:
                 raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
-            commit = Commit(named, self._consumer.group_metadata())
-            await self._transactions.write(records, commit)
+            member = self._consumer.group_metadata()
+            # Kafka takes offsets of no member, or of no generation, without a look at the owners.
+            if member.generation_id < 0 or not member.member_id:
+                raise OwnershipLost(
+                    f"the membership in group {member.group_id!r} has ended, found generation "
+                    f"{member.generation_id} of member {member.member_id!r}"
+                )
+            await self._transactions.write(records, Commit(named, member))
             return
         assert not records, "only a group with exactly_once writes records with its offsets"
         try:
