@@ -373,8 +373,10 @@ class GroupSource:
                 await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)
                 continue
             for record in records:
-                # Only of partitions that are owned: a read tells of changes before its records.
-                self._owned[record.partition].read.append(record)
+                # None if the membership ended before the committed offset was known: then the next
+                # read tells of the loss.
+                if (owned := self._owned.get(record.partition)) is not None:
+                    owned.read.append(record)
             if room or self._unreadable:
                 self._arrived.set()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,12 +18,15 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.net.cluster import Reachability
+from sharegroup.errors import KafkaError
 from sharegroup.worker.consuming.group_log import GroupReading, PartitionOwner
-from sharegroup.worker.consuming.group_source import REVOKE_SECONDS
+from sharegroup.worker.consuming.group_source import PAUSE_SECONDS, REVOKE_SECONDS
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.transport.offset_transactions import Commit, OffsetTransactions
+
+log = logging.getLogger(__name__)
 
 COMMIT_SECONDS_MAX = 10.0
 """Maximum time for which a commit is retried; it is repeated with newer progress."""
@@ -143,6 +148,29 @@ class KafkaGroupLog:
             if self._transactions is not None:
                 await self._transactions.close()
 
+    async def offsets_of_assigned(
+        self, partitions: frozenset[TopicPartition]
+    ) -> dict[int, Committed | None] | None:
+        """Return the `first_offsets`, asked for until they are known.
+
+        None if the membership ends before: then the group tells of the loss of the partitions.
+        """
+        while True:
+            try:
+                return await self.first_offsets(partitions)
+            except (KafkaError, OwnershipLost) as error:
+                if isinstance(error, KafkaError) and not error.retriable:
+                    raise
+                member = self._consumer.group_metadata()
+                log.warning(
+                    "event=assignment.waits group=%s topic=%s partitions=%s error=%r action='the "
+                    "committed offsets are asked for again; until then, nothing is read'",
+                    *(member.group_id, self._topic, _numbers(partitions), error),
+                )
+                if member.generation_id < 0:
+                    return None
+            await asyncio.sleep(PAUSE_SECONDS)
+
     async def first_offsets(
         self, partitions: frozenset[TopicPartition]
     ) -> dict[int, Committed | None]:
@@ -173,7 +201,9 @@ class _Listener(RebalanceListener):
         self._owner = owner
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        await self._owner.assigned(await self._log.first_offsets(partitions))
+        offsets = await self._log.offsets_of_assigned(partitions)
+        if offsets is not None:
+            await self._owner.assigned(offsets)
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         await self._owner.revoked(_numbers(partitions))

@@ -248,6 +248,21 @@ async def test_outputs_of_a_commit_that_is_interrupted_are_written_once(
 
 
 @run
+async def test_records_of_a_partition_whose_assignment_was_not_told_end_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=2)
+    source = scene.member()
+    assert await scene.take(source) == []
+    source._owned.pop(0)
+    scene.write(1, partition=0)
+    assert await scene.take(source) == []
+    scene.write(1, partition=1)
+    assert [record.partition for record in await scene.take(source)] == [1]
+    await source.close(1)
+
+
+@run
 async def test_a_seek_whose_commit_fails_changes_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
