@@ -52,6 +52,11 @@ PAUSE_SECONDS = 0.5
 """The pause after an error that may be transient."""
 REVOKE_SECONDS = 30.0
 """Maximum time for which a revocation waits for handlers."""
+LAST_COMMIT_SECONDS = 20.0
+"""Maximum time for which a revocation waits for the commit: for one under way, and its own.
+
+A transaction may be in doubt for longer.  Then its outcome holds for the next owner, too.
+"""
 CHARACTERS_MIN = 32
 """Below this limit of metadata none is written."""
 
@@ -302,7 +307,15 @@ class GroupSource:
             owned.is_leaving = True
         try:
             await self._changes.revoke(self.topic, partitions, REVOKE_SECONDS)
-            await self._commit(leaving, is_open=False)
+            async with asyncio.timeout(LAST_COMMIT_SECONDS):
+                await self._commit(leaving, is_open=False)
+        except TimeoutError:
+            # Later changes of the assignment, such as a loss, are told only after this one.
+            log.warning(
+                "event=commit.unanswered group=%s topic=%s partitions=%s seconds=%s action='they "
+                "are given up; the next owner goes on at the last commit that succeeds'",
+                *(self._group, self.topic, sorted(partitions), LAST_COMMIT_SECONDS),
+            )
         finally:
             self._forget(partitions, is_lost=False)
 

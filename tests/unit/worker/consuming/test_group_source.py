@@ -11,6 +11,7 @@ import pytest
 
 from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
+from sharegroup.worker.consuming import group_source
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
@@ -20,6 +21,7 @@ from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
 from sharegroup.worker.transport.memory import MemoryWorld
+from tests.support.limits import HANGING_SECONDS
 
 GROUP, TOPIC = "audit", "orders"
 
@@ -245,6 +247,26 @@ async def test_outputs_of_a_commit_that_is_interrupted_are_written_once(
     await closing
     assert scene.committed().offset == 1
     assert [record.value for record in scene.world.log.partitions("audits")[0]] == [b"done"]
+
+
+@run
+async def test_a_revocation_does_not_wait_for_a_transaction_in_doubt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    source, slow = await slow_commit(scene)
+    await scene.pass_seconds(2)
+    assert slow.commits == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_source, "LAST_COMMIT_SECONDS", 0.01)
+        async with asyncio.timeout(HANGING_SECONDS):
+            await source.revoked([0])
+    assert scene.changes[0].seen[-2:] == [("revoke", [0]), ("gone", [0])]
+    assert "event=commit.unanswered" in caplog.text
+    slow.may_answer.set()
+    await drained()
+    assert slow.commits == 1, "what is gone is not committed"
+    await source.close(1)
 
 
 @run
