@@ -35,6 +35,7 @@ from sharegroup.worker.consuming.owned_partition import OwnedPartition
 from sharegroup.worker.consuming.partition_progress import PartitionProgress
 from sharegroup.worker.ports import BufferedRecord, DeliveredRecord, WorkerClock
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.retrying.tier_moves import MovesRefused
 
 log = logging.getLogger(__name__)
 
@@ -418,52 +419,59 @@ class GroupSource:
 
     async def _commit_in_turn(self, partitions: Iterable[OwnedPartition], *, is_open: bool) -> bool:
         try:
-            while True:
-                # Those revoked meanwhile are committed by `revoked`, as not open.
-                owned = [
-                    entry
-                    for entry in partitions
-                    if not entry.is_gone and not (is_open and entry.is_leaving)
-                ]
-                offsets: dict[int, Committed] = {}
-                outputs: list[BufferedRecord] = []
-                counts: list[int] = []
-                for entry in owned:
-                    entry.is_changed = False
-                    # In the same step as the progress: what is finished later has outputs later.
-                    outputs += entry.outputs
-                    counts.append(len(entry.outputs))
-                    committed = entry.progress.to_commit(
-                        reserves=self._reserves,
-                        is_open=is_open,
-                        characters_max=self._characters_max,
-                    )
-                    if committed is not None:
-                        offsets[entry.partition] = committed
-                if not offsets:
-                    return True
-                try:
-                    await self._log.commit(offsets, outputs)
-                except OffsetMetadataTooLarge:
-                    if self._characters_max == 0:
-                        raise
-                    self._shrink()
-                    continue
-                except (KafkaError, OwnershipLost) as error:
-                    self._say_not_committed(offsets, error)
-                    for entry in owned:
-                        entry.change()
-                    return False
-                self._reserves //= 2
-                for entry, count in zip(owned, counts, strict=True):
-                    del entry.outputs[:count]
-                    entry.progress.committed()
-                    self._pause_full(entry)
-                    if is_open and entry.progress.is_ahead:
-                        entry.change()
-                return True
+            return await self._commit_now(partitions, is_open=is_open)
         finally:
             self._commit_turn.release()
+
+    async def _commit_now(self, partitions: Iterable[OwnedPartition], *, is_open: bool) -> bool:
+        while True:
+            # Those revoked meanwhile are committed by `revoked`, as not open.
+            owned = [
+                entry
+                for entry in partitions
+                if not entry.is_gone and not (is_open and entry.is_leaving)
+            ]
+            offsets: dict[int, Committed] = {}
+            outputs: list[BufferedRecord] = []
+            counts: list[int] = []
+            for entry in owned:
+                entry.is_changed = False
+                # In the same step as the progress: what is finished later has outputs later.
+                outputs += entry.outputs
+                counts.append(len(entry.outputs))
+                committed = entry.progress.to_commit(
+                    reserves=self._reserves,
+                    is_open=is_open,
+                    characters_max=self._characters_max,
+                )
+                if committed is not None:
+                    offsets[entry.partition] = committed
+            if not offsets:
+                return True
+            try:
+                await self._log.commit(offsets, outputs)
+            except OffsetMetadataTooLarge:
+                if self._characters_max == 0:
+                    raise
+                self._shrink()
+                continue
+            except (KafkaError, OwnershipLost) as error:
+                if isinstance(error, MovesRefused) and len(owned) > 1:
+                    # An output that its topic refuses holds up its own partition alone.
+                    done = [await self._commit_now([one], is_open=is_open) for one in owned]
+                    return all(done)
+                self._say_not_committed(offsets, error)
+                for entry in owned:
+                    entry.change()
+                return False
+            self._reserves //= 2
+            for entry, count in zip(owned, counts, strict=True):
+                del entry.outputs[:count]
+                entry.progress.committed()
+                self._pause_full(entry)
+                if is_open and entry.progress.is_ahead:
+                    entry.change()
+            return True
 
     def _shrink(self) -> None:
         """Write less metadata, because the broker accepts no more."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sharegroup.core.delivery.delivery import SharePartitionLimits
-from sharegroup.errors import KafkaError, NotCoordinator, OffsetMetadataTooLarge
+from sharegroup.errors import KafkaError, MessageTooLarge, NotCoordinator, OffsetMetadataTooLarge
 from sharegroup.worker.consuming import group_source
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
@@ -18,6 +18,7 @@ from sharegroup.worker.consuming.group_source import GroupSource
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord, DeliveredRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.retrying.tier_moves import MovesRefused
 from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.group_log_memory import MemoryGroupLog
 from sharegroup.worker.transport.memory import MemoryWorld
@@ -266,6 +267,30 @@ async def test_a_revocation_does_not_wait_for_a_transaction_in_doubt(
     slow.may_answer.set()
     await drained()
     assert slow.commits == 1, "what is gone is not committed"
+    await source.close(1)
+
+
+@run
+async def test_a_refused_output_holds_up_its_partition_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=2)
+    scene.world.log.fail("small", MovesRefused({0: MessageTooLarge("a record of 2 MB")}))
+    scene.write(1, partition=0)
+    scene.write(1, partition=1)
+    source = scene.member()
+    records: Any = await scene.take(source)
+    for record in records:
+        record.send("small" if record.partition == 0 else "audits", b"done")
+        record.accept()
+    await scene.pass_seconds(3)
+    assert [scene.committed(number).offset for number in (0, 1)] == [0, 1]
+    assert "event=commit.failed group=audit topic=orders partitions=[0]" in caplog.text
+    scene.world.log.mend("small")
+    await scene.pass_seconds(3)
+    assert scene.committed(0).offset == 1
+    written = {name: len(scene.world.log.partitions(name)[0]) for name in ("small", "audits")}
+    assert written == {"small": 1, "audits": 1}
     await source.close(1)
 
 
