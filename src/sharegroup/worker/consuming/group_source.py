@@ -36,6 +36,7 @@ from sharegroup.worker.consuming.partition_progress import PartitionProgress
 from sharegroup.worker.ports import BufferedRecord, DeliveredRecord, WorkerClock
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.retrying.tier_moves import MovesRefused
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,11 @@ PAUSE_SECONDS = 0.5
 """The pause after an error that may be transient."""
 REVOKE_SECONDS = 30.0
 """Maximum time for which a revocation waits for handlers."""
+LAST_COMMIT_SECONDS = 20.0
+"""Maximum time for which a revocation waits for the commit: for one under way, and its own.
+
+A transaction may be in doubt for longer.  Then its outcome holds for the next owner, too.
+"""
 CHARACTERS_MIN = 32
 """Below this limit of metadata none is written."""
 
@@ -101,6 +107,8 @@ class GroupSource:
         self._changed = asyncio.Event()
         """Set while there is something to commit."""
         self._commit_turn = asyncio.Lock()
+        self._committing: asyncio.Task[bool] | None = None
+        """The last commit; kept, because a task without a reference may vanish."""
         self._characters_max = CHARACTERS_MAX
         self._reserves = 0
         """The number of records that the last takes had, to reserve as many ahead."""
@@ -319,7 +327,15 @@ class GroupSource:
             owned.is_leaving = True
         try:
             await self._changes.revoke(self.topic, partitions, REVOKE_SECONDS)
-            await self._commit(leaving, is_open=False)
+            async with asyncio.timeout(LAST_COMMIT_SECONDS):
+                await self._commit(leaving, is_open=False)
+        except TimeoutError:
+            # Later changes of the assignment, such as a loss, are told only after this one.
+            log.warning(
+                "event=commit.unanswered group=%s topic=%s partitions=%s seconds=%s action='they "
+                "are given up; the next owner goes on at the last commit that succeeds'",
+                *(self._group, self.topic, sorted(partitions), LAST_COMMIT_SECONDS),
+            )
         finally:
             self._forget(partitions, is_lost=False)
 
@@ -391,8 +407,10 @@ class GroupSource:
                 await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)
                 continue
             for record in records:
-                # Only of partitions that are owned: a read tells of changes before its records.
-                self._owned[record.partition].read.append(record)
+                # None if the membership ended before the committed offset was known: then the next
+                # read tells of the loss.
+                if (owned := self._owned.get(record.partition)) is not None:
+                    owned.read.append(record)
             if room:
                 self._arrived.set()
 
@@ -407,52 +425,73 @@ class GroupSource:
         return [owned for owned in self._owned.values() if owned.is_changed]
 
     async def _commit(self, partitions: Iterable[OwnedPartition], *, is_open: bool = True) -> bool:
-        """Commit the progress of partitions; False if it failed, and is tried again later."""
-        async with self._commit_turn:
-            while True:
-                # Those revoked meanwhile are committed by `revoked`, as not open.
-                owned = [
-                    entry
-                    for entry in partitions
-                    if not entry.is_gone and not (is_open and entry.is_leaving)
-                ]
-                offsets: dict[int, Committed] = {}
-                outputs: list[BufferedRecord] = []
-                counts: list[int] = []
-                for entry in owned:
-                    entry.is_changed = False
-                    # In the same step as the progress: what is finished later has outputs later.
-                    outputs += entry.outputs
-                    counts.append(len(entry.outputs))
-                    committed = entry.progress.to_commit(
-                        reserves=self._reserves,
-                        is_open=is_open,
-                        characters_max=self._characters_max,
-                    )
-                    if committed is not None:
-                        offsets[entry.partition] = committed
-                if not offsets:
-                    return True
-                try:
-                    await self._log.commit(offsets, outputs)
-                except OffsetMetadataTooLarge:
-                    if self._characters_max == 0:
-                        raise
-                    self._shrink()
-                    continue
-                except (KafkaError, OwnershipLost) as error:
-                    self._say_not_committed(offsets, error)
-                    for entry in owned:
-                        entry.change()
-                    return False
-                self._reserves //= 2
-                for entry, count in zip(owned, counts, strict=True):
-                    del entry.outputs[:count]
-                    entry.progress.committed()
-                    self._pause_full(entry)
-                    if is_open and entry.progress.is_ahead:
-                        entry.change()
+        """Commit the progress of partitions; False if it failed, and is tried again later.
+
+        A commit that has begun goes on after a cancellation, and keeps its turn until its outcome
+        is known: outputs that it has written must not be written again by the next one.
+        """
+        await self._commit_turn.acquire()
+        committing = asyncio.create_task(
+            self._commit_in_turn(partitions, is_open=is_open), name=f"commit-once-{self.topic}"
+        )
+        self._committing = committing
+        return await asyncio.shield(committing)
+
+    async def _commit_in_turn(self, partitions: Iterable[OwnedPartition], *, is_open: bool) -> bool:
+        try:
+            return await self._commit_now(partitions, is_open=is_open)
+        finally:
+            self._commit_turn.release()
+
+    async def _commit_now(self, partitions: Iterable[OwnedPartition], *, is_open: bool) -> bool:
+        while True:
+            # Those revoked meanwhile are committed by `revoked`, as not open.
+            owned = [
+                entry
+                for entry in partitions
+                if not entry.is_gone and not (is_open and entry.is_leaving)
+            ]
+            offsets: dict[int, Committed] = {}
+            outputs: list[BufferedRecord] = []
+            counts: list[int] = []
+            for entry in owned:
+                entry.is_changed = False
+                # In the same step as the progress: what is finished later has outputs later.
+                outputs += entry.outputs
+                counts.append(len(entry.outputs))
+                committed = entry.progress.to_commit(
+                    reserves=self._reserves,
+                    is_open=is_open,
+                    characters_max=self._characters_max,
+                )
+                if committed is not None:
+                    offsets[entry.partition] = committed
+            if not offsets:
                 return True
+            try:
+                await self._log.commit(offsets, outputs)
+            except OffsetMetadataTooLarge:
+                if self._characters_max == 0:
+                    raise
+                self._shrink()
+                continue
+            except (KafkaError, OwnershipLost) as error:
+                if isinstance(error, MovesRefused) and len(owned) > 1:
+                    # An output that its topic refuses holds up its own partition alone.
+                    done = [await self._commit_now([one], is_open=is_open) for one in owned]
+                    return all(done)
+                self._say_not_committed(offsets, error)
+                for entry in owned:
+                    entry.change()
+                return False
+            self._reserves //= 2
+            for entry, count in zip(owned, counts, strict=True):
+                del entry.outputs[:count]
+                entry.progress.committed()
+                self._pause_full(entry)
+                if is_open and entry.progress.is_ahead:
+                    entry.change()
+            return True
 
     def _shrink(self) -> None:
         """Write less metadata, because the broker accepts no more."""

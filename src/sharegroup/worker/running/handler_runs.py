@@ -16,7 +16,15 @@ from dataclasses import replace
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.worker.consuming.owned_partition import ConsumedRecord
-from sharegroup.worker.decisions.decide import Bury, Hold, Redeliver, Step, decide, may_run
+from sharegroup.worker.decisions.decide import (
+    Bury,
+    Hold,
+    Postpone,
+    Redeliver,
+    Step,
+    decide,
+    may_run,
+)
 from sharegroup.worker.decisions.messages import class_name
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.payloads.codec import UnreadablePayload
@@ -179,6 +187,8 @@ class HandlerRuns:
             return
         if isinstance(record.delivery, ConsumedRecord):
             record.delivery.drop_outputs()  # Its retry or its letter goes into the transaction.
+        # One that blocks is held in any case: records of its key must not overtake it.
+        may_hold = may_hold or self._route.blocks
         holding_seconds = settlement.may_hold_seconds(record, now) if may_hold else 0
         try:
             step = self._judge(record, error, holding_seconds)
@@ -187,6 +197,8 @@ class HandlerRuns:
             parts.events.say(logging.ERROR, "record.unjudged", record, text)
             parts.events.tell("record.failed", record, error, {"step": Bury.__name__})
             step = Bury(record.story, DeadLetterReason.NOT_RETRIED, error)
+        if type(step) is Postpone and self._route.blocks:  # The worker stops, so none is held.
+            step = Redeliver()
         if type(step) is Redeliver and not self._route.is_share and parts.may_hold:
             # In its order: records behind it must not overtake it.
             due_ms = parts.clock.wall_ms() + RELEASED_MS

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sharegroup.client import (
@@ -16,12 +18,15 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.net.cluster import Reachability
+from sharegroup.errors import KafkaError
 from sharegroup.worker.consuming.group_log import GroupReading, PartitionOwner
-from sharegroup.worker.consuming.group_source import REVOKE_SECONDS
+from sharegroup.worker.consuming.group_source import PAUSE_SECONDS, REVOKE_SECONDS
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
 from sharegroup.worker.transport.offset_transactions import Commit, OffsetTransactions
+
+log = logging.getLogger(__name__)
 
 COMMIT_SECONDS_MAX = 10.0
 """Maximum time for which a commit is retried; it is repeated with newer progress."""
@@ -32,7 +37,13 @@ REBALANCE_MS = round((REVOKE_SECONDS + 3 * COMMIT_SECONDS_MAX) * 1000)
 class KafkaGroupLog:
     """Reads one topic with a Consumer."""
 
-    def __init__(self, reading: GroupReading, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        reading: GroupReading,
+        options: Mapping[str, Any],
+        *,
+        open_consumer: Callable[..., Consumer] = Consumer,
+    ) -> None:
         """``options`` are those of all clients of the application."""
         self._topic = reading.topic
         self._starts_latest = reading.start_from is StartFrom.LATEST
@@ -45,7 +56,7 @@ class KafkaGroupLog:
         if reading.protocol == "classic":
             # A rebalance takes away only those partitions that move.
             classic["partition_assignment_strategy"] = "cooperative-sticky"
-        self._consumer = Consumer(
+        self._consumer = open_consumer(
             **options,
             **classic,
             group_id=reading.group,
@@ -115,8 +126,14 @@ class KafkaGroupLog:
         if foreign := named.keys() - self._consumer.assignment:
             raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
         if self._transactions is not None:
-            commit = Commit(named, self._consumer.group_metadata())
-            await self._transactions.write(records, commit)
+            member = self._consumer.group_metadata()
+            # Kafka takes offsets of no member, or of no generation, without a look at the owners.
+            if member.generation_id < 0 or not member.member_id:
+                raise OwnershipLost(
+                    f"the membership in group {member.group_id!r} has ended, found generation "
+                    f"{member.generation_id} of member {member.member_id!r}"
+                )
+            await self._transactions.write(records, Commit(named, member))
             return
         assert not records, "only a group with exactly_once writes records with its offsets"
         try:
@@ -131,6 +148,29 @@ class KafkaGroupLog:
         finally:
             if self._transactions is not None:
                 await self._transactions.close()
+
+    async def offsets_of_assigned(
+        self, partitions: frozenset[TopicPartition]
+    ) -> dict[int, Committed | None] | None:
+        """Return the `first_offsets`, asked for until they are known.
+
+        None if the membership ends before: then the group tells of the loss of the partitions.
+        """
+        while True:
+            try:
+                return await self.first_offsets(partitions)
+            except (KafkaError, OwnershipLost) as error:
+                if isinstance(error, KafkaError) and not error.retriable:
+                    raise
+                member = self._consumer.group_metadata()
+                log.warning(
+                    "event=assignment.waits group=%s topic=%s partitions=%s error=%r action='the "
+                    "committed offsets are asked for again; until then, nothing is read'",
+                    *(member.group_id, self._topic, _numbers(partitions), error),
+                )
+                if member.generation_id < 0:
+                    return None
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def first_offsets(
         self, partitions: frozenset[TopicPartition]
@@ -162,7 +202,9 @@ class _Listener(RebalanceListener):
         self._owner = owner
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        await self._owner.assigned(await self._log.first_offsets(partitions))
+        offsets = await self._log.offsets_of_assigned(partitions)
+        if offsets is not None:
+            await self._owner.assigned(offsets)
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         await self._owner.revoked(_numbers(partitions))

@@ -12,10 +12,12 @@ import pytest
 from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.errors import (
     KafkaError,
+    MessageTooLarge,
     NotCoordinator,
     OffsetMetadataTooLarge,
     UnreadableBatch,
 )
+from sharegroup.worker.consuming import group_source
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
@@ -24,10 +26,12 @@ from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord, DeliveredRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.retrying.tier_moves import MovesRefused
 from sharegroup.worker.testing.app_test import drained
 from sharegroup.worker.transport.group_log_memory import MemoryConsumerGroup, MemoryGroupLog
 from sharegroup.worker.transport.memory import MemoryWorld
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
+from tests.support.limits import HANGING_SECONDS
 
 GROUP, TOPIC = "audit", "orders"
 
@@ -239,6 +243,117 @@ async def test_a_commit_that_fails_is_repeated(caplog: pytest.LogCaptureFixture)
     await scene.pass_seconds(4)
     assert scene.committed().offset == 3
     assert caplog.text.count("event=commit.failed") == 2
+    await source.close(1)
+
+
+class SlowAnswers:
+    """A log whose commits happen, and whose answers come when `may_answer` is set."""
+
+    def __init__(self, of: MemoryGroupLog) -> None:
+        self._of = of
+        self.may_answer = asyncio.Event()
+        self.commits = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+    async def commit(
+        self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
+    ) -> None:
+        await self._of.commit(offsets, records)
+        self.commits += 1
+        await self.may_answer.wait()
+
+
+async def slow_commit(scene: Scene) -> tuple[GroupSource, SlowAnswers]:
+    """A member whose first record is finished and has an output, and waits for its commit."""
+    scene.world.log.create("audits", partitions=1)
+    scene.write(3)
+    source = scene.member()
+    slow: Any = SlowAnswers(scene.logs[0])
+    slow.may_answer.set()
+    source._log = slow
+    record: Any = (await scene.take(source))[0]
+    await scene.pass_seconds(2)
+    slow.may_answer.clear()
+    slow.commits = 0
+    record.send("audits", b"done")
+    record.accept()
+    return source, slow
+
+
+@run
+async def test_outputs_of_a_commit_that_is_interrupted_are_written_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    source, slow = await slow_commit(scene)
+    await scene.pass_seconds(2)
+    assert slow.commits == 1
+    closing = asyncio.ensure_future(source.close(1))  # Cancels the commit under way.
+    await drained()
+    slow.may_answer.set()
+    await closing
+    assert scene.committed().offset == 1
+    assert [record.value for record in scene.world.log.partitions("audits")[0]] == [b"done"]
+
+
+@run
+async def test_a_revocation_does_not_wait_for_a_transaction_in_doubt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    source, slow = await slow_commit(scene)
+    await scene.pass_seconds(2)
+    assert slow.commits == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_source, "LAST_COMMIT_SECONDS", 0.01)
+        async with asyncio.timeout(HANGING_SECONDS):
+            await source.revoked([0])
+    assert scene.changes[0].seen[-2:] == [("revoke", [0]), ("gone", [0])]
+    assert "event=commit.unanswered" in caplog.text
+    slow.may_answer.set()
+    await drained()
+    assert slow.commits == 1, "what is gone is not committed"
+    await source.close(1)
+
+
+@run
+async def test_a_refused_output_holds_up_its_partition_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=2)
+    scene.world.log.fail("small", MovesRefused({0: MessageTooLarge("a record of 2 MB")}))
+    scene.write(1, partition=0)
+    scene.write(1, partition=1)
+    source = scene.member()
+    records: Any = await scene.take(source)
+    for record in records:
+        record.send("small" if record.partition == 0 else "audits", b"done")
+        record.accept()
+    await scene.pass_seconds(3)
+    assert [scene.committed(number).offset for number in (0, 1)] == [0, 1]
+    assert "event=commit.failed group=audit topic=orders partitions=[0]" in caplog.text
+    scene.world.log.mend("small")
+    await scene.pass_seconds(3)
+    assert scene.committed(0).offset == 1
+    written = {name: len(scene.world.log.partitions(name)[0]) for name in ("small", "audits")}
+    assert written == {"small": 1, "audits": 1}
+    await source.close(1)
+
+
+@run
+async def test_records_of_a_partition_whose_assignment_was_not_told_end_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=2)
+    source = scene.member()
+    assert await scene.take(source) == []
+    source._owned.pop(0)
+    scene.write(1, partition=0)
+    assert await scene.take(source) == []
+    scene.write(1, partition=1)
+    assert [record.partition for record in await scene.take(source)] == [1]
     await source.close(1)
 
 

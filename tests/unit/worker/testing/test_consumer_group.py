@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from sharegroup.errors import InvalidConfig, MessageTooLarge
 from sharegroup.worker import App, Record, Reject, Release, Retry, RouteKind
 from sharegroup.worker.events import Event
 from sharegroup.worker.records.record import AlreadyDecided
-from sharegroup.worker.testing import AppTest
+from sharegroup.worker.testing import AppTest, app_test
 
 
 def run(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
@@ -122,6 +123,67 @@ async def test_a_failing_record_blocks_its_key_and_no_other() -> None:
         assert seen == ["a1", "b1", "a1", "a1", "a2"]
         assert t.committed("audit", "orders") == {0: 3}
         assert t.in_topic("audit.retry") == []
+
+
+@run
+async def test_a_record_that_fails_while_the_worker_stops_is_not_overtaken() -> None:
+    app = App("audit")
+    seen: list[str] = []
+
+    @app.consumer_group("audit", topics="orders", order_by="key", retry=QUICK)
+    async def audit(name: str) -> None:
+        seen.append(name)
+        if len(seen) == 1:
+            clock = t._world.clock
+            await clock.sleep_until(clock.now() + 1)
+            raise ValueError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app_test, "STOP_GRACE_SECONDS", 5.0)
+        t = app.test(patience_seconds=0.05)
+        await t.__aenter__()
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(t)
+        for name in ("a1", "a2"):
+            await t.send(audit, name, key=name[0])
+        await t.settle()
+        await t._stop()
+        assert seen == ["a1"]
+        assert retried(t) == []
+        assert t.committed("audit", "orders") == {0: 0}
+        await t._start()
+        await t.advance("10s")
+        assert seen == ["a1", "a1", "a2"]
+
+
+@run
+async def test_a_record_whose_handler_does_not_end_is_not_overtaken() -> None:
+    app = App("audit")
+    seen: list[str] = []
+    may_end = asyncio.Event()
+
+    @app.consumer_group(
+        "audit", topics="orders", order_by="key", retry=QUICK, max_handling="1s", concurrency=2
+    )
+    async def audit(name: str) -> None:
+        seen.append(name)
+        while len(seen) == 1 and not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    async with app.test(patience_seconds=0.05) as t:
+        for name in ("a1", "a2"):
+            await t.send(audit, name, key=name[0])
+        await t.settle()
+        await t.advance("60s")
+        assert retried(t) == []
+        assert seen == ["a1", "a1", "a2"]
+        may_end.set()
+
+
+def retried(t: AppTest) -> list[str]:
+    """The topics of the retries, one for each record that was written there."""
+    return [record.topic for record in t._world.log.written if record.topic.startswith("audit.")]
 
 
 @run
