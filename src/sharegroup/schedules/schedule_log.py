@@ -63,14 +63,16 @@ def entries_of(records: Iterable[tuple[bytes, bytes]], where: TopicPartition) ->
         try:
             entry = parsed(key, value)
             _check_place(entry, where)
-            yield entry
-        except ValueError as error:
+        # Everybody with access to the topic can write a record; it must not end the readers.
+        except Exception as error:  # noqa: BLE001  See above.
             log.warning(
                 "event=schedules.unreadable topic=%s partition=%d reason=%r effect=left_out do=%r",
                 *where,
-                str(error),
+                str(error) if isinstance(error, ValueError) else repr(error),
                 "find the program that writes to this topic, or use this library's newer version",
             )
+        else:
+            yield entry
 
 
 def _check_place(entry: Entry, where: TopicPartition) -> None:

@@ -39,6 +39,8 @@ FORMAT = 1
 BY_CHARACTERS_MAX = 200
 TIME_MS_MAX = 253_402_300_799_999
 """The end of the year 9999."""
+LAST_DUE_MS_MAX = TIME_MS_MAX - 100 * 366 * 86_400_000
+"""Each timing has a next instant after this one, and a date can still express it."""
 COUNT_MAX = 2**63 - 1
 SCHEDULE, DECLARE, COMMAND, OWNER = "schedule", "declare", "command", "owner"
 
@@ -187,7 +189,7 @@ def _timing(document: Mapping[str, Any]) -> Timing:
 def _stored(document: Mapping[str, Any]) -> StoredSchedule:
     return StoredSchedule(
         definition=_definition(document["definition"]),
-        last_due_ms=_time(document["last_due_ms"]),
+        last_due_ms=_whole(document["last_due_ms"], 0, LAST_DUE_MS_MAX),
         paused_by=_optional(_by, document["paused_by"]),
         runs=_whole(document["runs"], 0, COUNT_MAX),
         last_run_ms=_optional(_time, document["last_run_ms"]),

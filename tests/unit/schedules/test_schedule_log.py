@@ -9,7 +9,7 @@ from sharegroup.errors import InvalidRecord
 from sharegroup.schedules import schedule_log
 from sharegroup.schedules.schedule import ScheduleDefinition, partition_of
 from sharegroup.schedules.schedule_log import NewestRecords
-from sharegroup.schedules.schedule_records import Owner, encoded, key_of
+from sharegroup.schedules.schedule_records import Entry, Owner, encoded, key_of, parsed
 from sharegroup.schedules.timing import Interval
 
 NIGHTLY = ScheduleDefinition(name="nightly", revision=1, timing=Interval(1_000), topic="reports")
@@ -37,6 +37,23 @@ def test_a_schedule_in_the_wrong_partition_is_left_out(caplog: pytest.LogCapture
 
     assert newest.entries() == ()
     assert "belongs to partition" in caplog.text
+
+
+def test_an_unexpected_error_of_a_record_leaves_it_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(key: bytes, value: bytes) -> Entry:
+        if value == b"hostile":
+            raise ZeroDivisionError
+        return parsed(key, value)
+
+    monkeypatch.setattr(schedule_log, "parsed", fails)
+    newest = NewestRecords(HERE)
+    newest.put(b"schedule/x", b"hostile")
+    newest.put(key_of(NIGHTLY), encoded(NIGHTLY))
+
+    assert newest.entries() == (NIGHTLY,)
+    assert "event=schedules.unreadable" in caplog.text
 
 
 def test_more_keys_than_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

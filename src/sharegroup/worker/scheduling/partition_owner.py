@@ -176,6 +176,13 @@ class PartitionOwner:
                     type(error).__name__,
                     error,
                 )
+            except Exception:
+                # The worker and the other partitions go on without these schedules.
+                log.exception(
+                    'event=schedules.owner_failed %s action="it is read anew" do="report the error '
+                    'if it comes again; a function of before_send may raise it, too"',
+                    self._place(),
+                )
             finally:
                 await store.close()
             pause = clock.now() + backoff.next_ms() / 1000
