@@ -103,8 +103,6 @@ def _error(record: MovedRecord, outcome: RecordMetadata | KafkaError) -> Excepti
     if not isinstance(outcome, KafkaError):
         return None
     is_run = record.partition is None  # The partition of states is given.
-    return (
-        RunRefused(record.topic, outcome)
-        if is_run and isinstance(outcome, OF_ONE_TARGET)
-        else outcome
-    )
+    # The wait for a topic that does not exist ends with RequestTimedOut, because of its last error.
+    is_of_topic = isinstance(outcome, OF_ONE_TARGET) or isinstance(outcome.__cause__, OF_ONE_TARGET)
+    return RunRefused(record.topic, outcome) if is_run and is_of_topic else outcome
