@@ -72,20 +72,26 @@ class Step(NamedTuple):
 class Board:
     """The schedules of one partition, with the declarations and commands that are to be done."""
 
-    __slots__ = ("_commands", "_declared", "_due_ms", "schedules")
+    __slots__ = ("_commands", "_declared", "_due_ms", "_unreadable", "schedules")
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), unreadable: Collection[bytes] = ()) -> None:
         self.schedules: dict[str, StoredSchedule] = {}
         self._due_ms: dict[str, int] = {}
         """By name the next instant, which a cron expression computes slowly; none if paused."""
         self._declared: dict[bytes, ScheduleDefinition] = {}
         self._commands: dict[bytes, ScheduleCommand] = {}
+        self._unreadable = frozenset(unreadable)
+        """The keys of schedules that only another process can read; their records stay for it."""
         for entry in entries:
             self.put(entry)
 
     def put(self, entry: Entry) -> None:
         """Add what was read."""
         match entry:
+            case ScheduleDefinition() | ScheduleCommand() if (
+                schedule_key(entry.name) in self._unreadable
+            ):
+                pass
             case StoredSchedule():
                 self._store(entry)
             case ScheduleDefinition():

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from sharegroup.dead_letters.topics import is_topic_name
-from sharegroup.errors import InvalidConfig
+from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.schedules.schedule import (
     NAME,
     REVISION_MAX,
@@ -138,7 +138,7 @@ def parsed(key: bytes, value: bytes) -> Entry:
         entry = PARSERS[kind](document)
     except (
         *(AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError),
-        InvalidConfig,
+        *(InvalidConfig, MissingExtra),
     ) as error:
         raise ValueError(f"expected a {kind} record, found {value!r:.200}: {error!r}") from error
     if key != key_of(entry):

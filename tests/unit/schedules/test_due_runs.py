@@ -215,3 +215,12 @@ def test_a_command_is_carried_out_if_its_declaration_leaves_a_blocked_topic() ->
     board = Board([stored(), replace(NIGHTLY, revision=2, topic="good"), command(Intent.RUN)])
 
     assert [run.definition.topic for run in board.step(2_000, {"reports"}).runs] == ["good"]
+
+
+def test_a_schedule_that_cannot_be_read_is_neither_declared_nor_commanded() -> None:
+    """A newer process may have stored it: this one would overwrite its revision."""
+    board = Board([NIGHTLY, command(Intent.RUN)], {b"schedule/nightly"})
+    board.put(command(Intent.PAUSE))
+
+    assert board.next_due_ms() is None
+    assert board.step(2_000).is_empty

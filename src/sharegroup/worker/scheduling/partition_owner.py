@@ -200,7 +200,7 @@ class PartitionOwner:
     async def _take_over(self, store: ScheduleStore) -> Board:
         read = await store.take_over()
         self._end = read.end
-        board = Board(read.entries)
+        board = Board(read.entries, read.unreadable)
         owner = Owner(f"{socket.gethostname()}/{os.getpid()}", self._parts.clock.wall_ms())
         claim = self._kept(key_of(owner), encoded(owner))
         self._present.told(await store.write([claim]))

@@ -207,7 +207,7 @@ class MemoryScheduleStore:
         newest = NewestRecords(self._where)
         for record in records:
             newest.put(record.key, record.value)
-        return ReadPartition(newest.entries(), len(records))
+        return newest.read(len(records))
 
     async def write(self, records: Sequence[MovedRecord]) -> int:
         """Write all records, or none if one of the topics fails."""
