@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import secrets
-import socket
 import time
 from dataclasses import fields
 from typing import Any, NamedTuple, Self, Unpack
@@ -22,6 +20,7 @@ from sharegroup.client.settings.client_config import (
     config_from,
 )
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.login import login
 from sharegroup.schedules.schedule import (
     PARTITIONS,
     REVISION_MAX,
@@ -144,7 +143,7 @@ class Schedules:
             name=name,
             intent=intent,
             id=secrets.token_hex(ID_BYTES),
-            by=f"{getpass.getuser()} on {socket.gethostname()}",
+            by=login(),
             asked_ms=time.time_ns() // 1_000_000,
             revision=revision,
         )
