@@ -266,7 +266,8 @@ class PartitionOwner:
         return MovedRecord(topic, key, value, partition=partition)
 
     def _block(self, refused: RunRefused) -> None:
-        self._blocked[refused.topic] = self._parts.clock.now() + BLOCKED_SECONDS
+        until_then = self._parts.clock.now() + BLOCKED_SECONDS
+        self._blocked |= dict.fromkeys(refused.topics, until_then)
         log.error(
             "event=schedules.topic_refused %s error=%r action='its runs are tried again in %d "
             "seconds; the other schedules go on'",

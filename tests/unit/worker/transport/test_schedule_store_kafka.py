@@ -52,5 +52,12 @@ def test_a_topic_that_does_not_exist_refuses_its_runs() -> None:
     assert "gone" in str(refused)
 
 
+def test_all_topics_that_refuse_runs_are_named() -> None:
+    refused = failure({"gone", "lost"}, UnknownTopicOrPartition("none"))
+
+    assert isinstance(refused, RunRefused)
+    assert refused.topics == ("gone", "lost")
+
+
 def test_a_broker_that_is_away_is_not_the_fault_of_a_topic() -> None:
     assert isinstance(failure({"gone"}, None), RequestTimedOut)
