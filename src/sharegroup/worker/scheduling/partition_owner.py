@@ -305,7 +305,8 @@ class PartitionOwner:
         for command in step.forgotten:
             log.warning(
                 "event=schedules.command_forgotten %s schedule=%s command=%s by=%r "
-                "reason='there is no such schedule, or the command is too old'",
+                "reason='there is no such schedule, or the command is too old' "
+                "do='list the schedules, check the clock of who gave it, and give it again'",
                 self._place(), command.name, command.intent, command.by,
             )  # fmt: skip
 
