@@ -51,7 +51,7 @@ from sharegroup.jobs.job_run import JobAccess, JobRun, RunAborted, RunStopped, e
 from sharegroup.jobs.purge_job import PURGE, PurgeJobs
 from sharegroup.jobs.redrive_job import REDRIVE, RedriveJobs
 from sharegroup.jobs.steering_job import KINDS_OF_INTENTS, SteeringJobs
-from sharegroup.waiting.login import login
+from sharegroup.login import login
 
 log = logging.getLogger(__name__)
 

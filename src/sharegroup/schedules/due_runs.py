@@ -11,7 +11,7 @@ they were due earlier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -72,20 +72,26 @@ class Step(NamedTuple):
 class Board:
     """The schedules of one partition, with the declarations and commands that are to be done."""
 
-    __slots__ = ("_commands", "_declared", "_due_ms", "schedules")
+    __slots__ = ("_commands", "_declared", "_due_ms", "_unreadable", "schedules")
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), unreadable: Collection[bytes] = ()) -> None:
         self.schedules: dict[str, StoredSchedule] = {}
         self._due_ms: dict[str, int] = {}
         """By name the next instant, which a cron expression computes slowly; none if paused."""
         self._declared: dict[bytes, ScheduleDefinition] = {}
         self._commands: dict[bytes, ScheduleCommand] = {}
+        self._unreadable = frozenset(unreadable)
+        """The keys of schedules that only another process can read; their records stay for it."""
         for entry in entries:
             self.put(entry)
 
     def put(self, entry: Entry) -> None:
         """Add what was read."""
         match entry:
+            case ScheduleDefinition() | ScheduleCommand() if (
+                schedule_key(entry.name) in self._unreadable
+            ):
+                pass
             case StoredSchedule():
                 self._store(entry)
             case ScheduleDefinition():
@@ -100,7 +106,7 @@ class Board:
 
         Topics of ``blocked`` get no runs.
         """
-        if self._declared or self._ready(blocked):
+        if self._declared or self._ready(self.schedules, blocked):
             return 0
         return min(
             (
@@ -133,7 +139,9 @@ class Board:
         intents = _Intents(self.schedules | changed, now_ms)
         for declared in sorted(self._declared.values(), key=lambda entry: entry.revision):
             intents.declare(declared)
-        for command in self._ready(blocked)[: RUNS_TOGETHER - len(runs)]:
+        # By the definitions that are in force now: a declaration may have changed the topic.
+        ready = self._ready(intents.schedules, blocked)
+        for command in ready[: RUNS_TOGETHER - len(runs)]:
             intents.carry_out(command)
         changed |= intents.changed
         removed = {schedule_key(name) for name in intents.removed}
@@ -158,14 +166,16 @@ class Board:
             del self.schedules[name]
             self._due_ms.pop(name, None)
 
-    def _ready(self, blocked: Collection[str]) -> list[ScheduleCommand]:
+    def _ready(
+        self, schedules: Mapping[str, StoredSchedule], blocked: Collection[str]
+    ) -> list[ScheduleCommand]:
         """Return the commands without those that would write to these topics."""
         return [
             command
             for command in self._commands.values()
             if command.intent is not Intent.RUN
-            or command.name not in self.schedules
-            or self.schedules[command.name].definition.topic not in blocked
+            or command.name not in schedules
+            or schedules[command.name].definition.topic not in blocked
         ]
 
     def _store(self, stored: StoredSchedule) -> None:
@@ -210,17 +220,17 @@ class _Intents:
 
     __slots__ = (
         "_now_ms",
-        "_schedules",
         "changed",
         "done",
         "forgotten",
         "ignored",
         "removed",
         "runs",
+        "schedules",
     )
 
     def __init__(self, schedules: dict[str, StoredSchedule], now_ms: int) -> None:
-        self._schedules = schedules
+        self.schedules = schedules
         self._now_ms = now_ms
         self.changed: dict[str, StoredSchedule] = {}
         self.removed: set[str] = set()
@@ -230,7 +240,7 @@ class _Intents:
         self.ignored: list[ScheduleDefinition] = []
 
     def declare(self, declared: ScheduleDefinition) -> None:
-        stored = self._schedules.get(declared.name)
+        stored = self.schedules.get(declared.name)
         if stored is None:
             self._set(StoredSchedule(definition=declared, last_due_ms=self._now_ms))
         elif declared.revision > stored.definition.revision:
@@ -243,7 +253,7 @@ class _Intents:
 
     def carry_out(self, command: ScheduleCommand) -> None:
         self.done.append(command)
-        stored = self._schedules.get(command.name)
+        stored = self.schedules.get(command.name)
         is_old = self._now_ms - command.asked_ms > RUN_EXPIRES_MS
         if stored is None or (command.intent is Intent.RUN and is_old):
             self.forgotten.append(command)
@@ -262,7 +272,7 @@ class _Intents:
             case Intent.REMOVE:
                 if stored.definition.revision <= command.revision:
                     self.removed.add(stored.name)
-                    del self._schedules[stored.name]
+                    del self.schedules[stored.name]
 
     def _passed(self, stored: StoredSchedule) -> int:
         """Return the present, and never an instant before one that is done.
@@ -272,6 +282,6 @@ class _Intents:
         return max(stored.last_due_ms, self._now_ms)
 
     def _set(self, stored: StoredSchedule) -> None:
-        self._schedules[stored.name] = stored
+        self.schedules[stored.name] = stored
         self.changed[stored.name] = stored
         self.removed.discard(stored.name)

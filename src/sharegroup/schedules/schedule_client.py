@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import secrets
-import socket
 import time
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, NamedTuple, Self, Unpack
 
@@ -22,6 +21,8 @@ from sharegroup.client.settings.client_config import (
     config_from,
 )
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.login import login
+from sharegroup.schedules.due_runs import RUN_EXPIRES_MS
 from sharegroup.schedules.schedule import (
     PARTITIONS,
     REVISION_MAX,
@@ -57,6 +58,8 @@ class CommandResult(NamedTuple):
     intent: Intent
     is_done: bool
     """False if no process has carried it out yet; the next owner of the schedule will."""
+    is_forgotten: bool = False
+    """Whether the owner has dropped it: the schedule is gone, or the command is too old."""
 
 
 class ScheduleListing(NamedTuple):
@@ -134,7 +137,7 @@ class Schedules:
     async def _command(
         self, name: str, intent: Intent, revision: int = REVISION_MAX
     ) -> CommandResult:
-        known = {schedule.name for schedule in (await self.list()).schedules}
+        known = {schedule.name: schedule for schedule in (await self.list()).schedules}
         if checked_name(name) not in known:
             raise ScheduleNotFound(
                 f"application {self._app_name!r} has no schedule {name!r}; it has "
@@ -144,7 +147,7 @@ class Schedules:
             name=name,
             intent=intent,
             id=secrets.token_hex(ID_BYTES),
-            by=f"{getpass.getuser()} on {socket.gethostname()}",
+            by=login(),
             asked_ms=time.time_ns() // 1_000_000,
             revision=revision,
         )
@@ -152,17 +155,42 @@ class Schedules:
             await producer.send_and_wait(
                 self._topic, encoded(command), key=key_of(command), partition=partition_of(name)
             )
-        return CommandResult(name, intent, await self._is_done(command))
+        return await self._result(command, known[name])
 
-    async def _is_done(self, command: ScheduleCommand) -> bool:
-        """Wait until the owner has deleted the command, which it does when it carries it out."""
+    async def _result(self, command: ScheduleCommand, before: StoredSchedule) -> CommandResult:
+        """Wait until the owner has deleted the command, which it does when it has decided."""
+        name, intent = command.name, command.intent
         limit = time.monotonic() + ANSWER_SECONDS_MAX
-        while command in await self._read(partition_of(command.name)):
+        while command in (entries := await self._read(partition_of(name))):
             if time.monotonic() > limit:
-                return False
+                return CommandResult(name, intent, is_done=False)
             await asyncio.sleep(LOOK_SECONDS)
-        return True
+        is_done = was_carried_out(command, before, entries)
+        return CommandResult(name, intent, is_done, is_forgotten=not is_done)
 
     async def _read(self, partition: int) -> tuple[Entry, ...]:
         where = TopicPartition(self._topic, partition)
         return (await read_partition(self._cluster, where)).entries
+
+
+def was_carried_out(
+    command: ScheduleCommand, before: StoredSchedule, entries: Iterable[Entry]
+) -> bool:
+    """Whether the owner that deleted a command has carried it out, and not forgotten it."""
+    if command.intent is Intent.REMOVE:
+        return True
+    after = next(
+        (
+            entry
+            for entry in entries
+            if isinstance(entry, StoredSchedule) and entry.name == command.name
+        ),
+        None,
+    )
+    if after is None or command.intent is not Intent.RUN:
+        return after is not None
+    last_ms = after.last_run_ms
+    if last_ms is None or last_ms == command.asked_ms:
+        return last_ms is not None
+    # A run that was due since may hide that of the command, unless the command was too old by then.
+    return last_ms != before.last_run_ms and last_ms - command.asked_ms <= RUN_EXPIRES_MS

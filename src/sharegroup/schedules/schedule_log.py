@@ -12,12 +12,13 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import InvalidRecord
 from sharegroup.schedules.schedule import partition_of
-from sharegroup.schedules.schedule_records import Entry, Owner, parsed
+from sharegroup.schedules.schedule_records import SCHEDULE, Entry, Owner, key_of, parsed
 
 log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 10_000
 """Records of one partition that are kept; more are no work of this library."""
+SCHEDULE_PREFIX = f"{SCHEDULE}/".encode()
 
 
 class ReadPartition(NamedTuple):
@@ -26,6 +27,8 @@ class ReadPartition(NamedTuple):
     entries: tuple[Entry, ...]
     end: int
     """The offset after the last one that was read."""
+    unreadable: frozenset[bytes] = frozenset()
+    """The keys of stored schedules that this process cannot read; a newer one may have them."""
 
 
 class NewestRecords:
@@ -52,9 +55,11 @@ class NewestRecords:
                 "program writes to it. Delete its records"
             )
 
-    def entries(self) -> tuple[Entry, ...]:
+    def read(self, end: int) -> ReadPartition:
         """Return what the records have; those that are not valid are logged and left out."""
-        return tuple(entries_of(self._newest.items(), self._where))
+        entries = tuple(entries_of(self._newest.items(), self._where))
+        stored = {key for key in self._newest if key.startswith(SCHEDULE_PREFIX)}
+        return ReadPartition(entries, end, frozenset(stored - set(map(key_of, entries))))
 
 
 def entries_of(records: Iterable[tuple[bytes, bytes]], where: TopicPartition) -> Iterable[Entry]:
@@ -63,14 +68,17 @@ def entries_of(records: Iterable[tuple[bytes, bytes]], where: TopicPartition) ->
         try:
             entry = parsed(key, value)
             _check_place(entry, where)
-            yield entry
-        except ValueError as error:
+        # Everybody with access to the topic can write a record; it must not end the readers.
+        except Exception as error:  # noqa: BLE001  See above.
             log.warning(
                 "event=schedules.unreadable topic=%s partition=%d reason=%r effect=left_out do=%r",
                 *where,
-                str(error),
-                "find the program that writes to this topic, or use this library's newer version",
+                str(error) if isinstance(error, ValueError) else repr(error),
+                "use the newer version of this library, install what is missing, or find the "
+                "program that writes to this topic and delete the record; then restart the workers",
             )
+        else:
+            yield entry
 
 
 def _check_place(entry: Entry, where: TopicPartition) -> None:
@@ -97,4 +105,4 @@ async def read_partition(
     async for records in read_records(cluster, unread, committed=True, timeout_ms=timeout_ms):
         for record in records:
             newest.put(record.key, record.value)
-    return ReadPartition(newest.entries(), end)
+    return newest.read(end)

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from sharegroup.dead_letters.topics import is_topic_name
-from sharegroup.errors import InvalidConfig
+from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.schedules.schedule import (
     NAME,
     REVISION_MAX,
@@ -39,6 +39,8 @@ FORMAT = 1
 BY_CHARACTERS_MAX = 200
 TIME_MS_MAX = 253_402_300_799_999
 """The end of the year 9999."""
+LAST_DUE_MS_MAX = TIME_MS_MAX - 100 * 366 * 86_400_000
+"""Each timing has a next instant after this one, and a date can still express it."""
 COUNT_MAX = 2**63 - 1
 SCHEDULE, DECLARE, COMMAND, OWNER = "schedule", "declare", "command", "owner"
 
@@ -136,7 +138,7 @@ def parsed(key: bytes, value: bytes) -> Entry:
         entry = PARSERS[kind](document)
     except (
         *(AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError),
-        InvalidConfig,
+        *(InvalidConfig, MissingExtra),
     ) as error:
         raise ValueError(f"expected a {kind} record, found {value!r:.200}: {error!r}") from error
     if key != key_of(entry):
@@ -187,7 +189,7 @@ def _timing(document: Mapping[str, Any]) -> Timing:
 def _stored(document: Mapping[str, Any]) -> StoredSchedule:
     return StoredSchedule(
         definition=_definition(document["definition"]),
-        last_due_ms=_time(document["last_due_ms"]),
+        last_due_ms=_whole(document["last_due_ms"], 0, LAST_DUE_MS_MAX),
         paused_by=_optional(_by, document["paused_by"]),
         runs=_whole(document["runs"], 0, COUNT_MAX),
         last_run_ms=_optional(_time, document["last_run_ms"]),

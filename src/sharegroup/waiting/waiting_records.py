@@ -32,6 +32,7 @@ from sharegroup.client.settings.client_config import (
     config_from,
 )
 from sharegroup.errors import GroupIdNotFound, InvalidConfig, KafkaError, UnknownTopicOrPartition
+from sharegroup.login import login
 from sharegroup.waiting.control_records import (
     Answer,
     Command,
@@ -43,7 +44,6 @@ from sharegroup.waiting.control_records import (
 )
 from sharegroup.waiting.control_topic import ControlTopic, follow_control
 from sharegroup.waiting.done_offsets import read as done_above
-from sharegroup.waiting.login import login
 from sharegroup.waiting.retry_topics import control_topic, is_tier_topic, scheduler_group
 from sharegroup.waiting.waiting_filter import EVERY_RECORD, WaitingFilter, WaitingRecord
 

@@ -198,3 +198,29 @@ def test_a_schedule_is_removed_unless_a_newer_revision_was_declared() -> None:
     board = Board([newer, command(Intent.REMOVE, revision=1)])
     done(board, 2_000)
     assert board.schedules == {"nightly": newer}
+
+
+def test_a_command_waits_if_its_declaration_leads_to_a_blocked_topic() -> None:
+    board = Board([stored(), replace(NIGHTLY, revision=2, topic="bad"), command(Intent.RUN)])
+
+    step = board.step(2_000, {"bad"})
+    board.apply(step)
+    assert (step.runs, step.deleted) == ((), (b"declare/nightly/2",))
+    assert board.next_due_ms({"bad"}) is None
+
+    assert [run.definition.topic for run in board.step(3_000).runs] == ["bad"]
+
+
+def test_a_command_is_carried_out_if_its_declaration_leaves_a_blocked_topic() -> None:
+    board = Board([stored(), replace(NIGHTLY, revision=2, topic="good"), command(Intent.RUN)])
+
+    assert [run.definition.topic for run in board.step(2_000, {"reports"}).runs] == ["good"]
+
+
+def test_a_schedule_that_cannot_be_read_is_neither_declared_nor_commanded() -> None:
+    """A newer process may have stored it: this one would overwrite its revision."""
+    board = Board([NIGHTLY, command(Intent.RUN)], {b"schedule/nightly"})
+    board.put(command(Intent.PAUSE))
+
+    assert board.next_due_ms() is None
+    assert board.step(2_000).is_empty

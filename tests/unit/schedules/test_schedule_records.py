@@ -18,6 +18,7 @@ from sharegroup.schedules.schedule import (
     run_id,
 )
 from sharegroup.schedules.schedule_records import (
+    LAST_DUE_MS_MAX,
     TIME_MS_MAX,
     Intent,
     Owner,
@@ -26,7 +27,7 @@ from sharegroup.schedules.schedule_records import (
     key_of,
     parsed,
 )
-from sharegroup.schedules.timing import INTERVAL_MS_MAX, Cron, Interval
+from sharegroup.schedules.timing import INTERVAL_MS_MAX, Cron, Interval, Timing
 
 NAMES = st.from_regex(r"[A-Za-z0-9._-]{1,100}", fullmatch=True)
 TIMES = st.integers(0, TIME_MS_MAX)
@@ -49,7 +50,7 @@ ENTRIES = st.one_of(
     st.builds(
         StoredSchedule,
         definition=DEFINITIONS,
-        last_due_ms=TIMES,
+        last_due_ms=st.integers(0, LAST_DUE_MS_MAX),
         paused_by=st.none() | st.text(max_size=200),
         runs=st.integers(0, 2**63 - 1),
         last_run_ms=st.none() | TIMES,
@@ -114,6 +115,20 @@ def test_a_forged_definition_is_refused(changes: dict[str, object]) -> None:
 def test_a_foreign_record_is_refused(key: bytes, value: bytes) -> None:
     with pytest.raises(ValueError, match="expected"):
         parsed(key, value)
+
+
+@pytest.mark.parametrize("timing", [Interval(INTERVAL_MS_MAX), Cron("0 0 29 2 *", "Asia/Tokyo")])
+def test_a_schedule_without_a_next_instant_is_refused(timing: Timing) -> None:
+    definition = ScheduleDefinition(name="a", revision=1, timing=timing, topic="reports")
+    last = StoredSchedule(definition=definition, last_due_ms=LAST_DUE_MS_MAX)
+    assert parsed(b"schedule/a", encoded(last)) == last
+    assert last.next_due_ms is not None
+    assert moment(last.next_due_ms).year < 9999
+
+    for last_due_ms in (LAST_DUE_MS_MAX + 1, TIME_MS_MAX):
+        forged = StoredSchedule(definition=definition, last_due_ms=last_due_ms, paused_by="anna")
+        with pytest.raises(ValueError, match="expected a schedule record"):
+            parsed(b"schedule/a", encoded(forged))
 
 
 def test_a_value_above_the_limit_is_refused() -> None:

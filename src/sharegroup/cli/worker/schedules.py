@@ -103,13 +103,19 @@ def _commanded(
 ) -> int:
     """Give a command; exit code 1 if no worker has carried it out."""
     result = _ask(app_name, access, give)
-    if not result.is_done:
+    if result.is_forgotten:
+        complain(
+            "the worker that owns the schedule has dropped this command: the schedule is gone, or "
+            "the clock of this machine is an hour behind. List the schedules, check the clock, and "
+            "give the command again"
+        )
+    elif not result.is_done:
         complain(
             f"no worker of {app_name} has carried this out yet; the next one that owns the "
             "schedule does, but a command to run it expires after an hour. Is one running?"
         )
     facts = {"schedule": result.name, "command": result.intent, "done": result.is_done}
-    state = "done" if result.is_done else "waiting"
+    state = "done" if result.is_done else "forgotten" if result.is_forgotten else "waiting"
     done(f"{result.intent} {result.name}: {state}", as_json=as_json, **facts)
     return 0 if result.is_done else 1
 

@@ -22,8 +22,8 @@ from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.fleet.commands import EVERYBODY, Intent, Target, TargetKind
 from sharegroup.fleet.fleet import WORKERS_MAX, Fleet, Outcome, SeenWorker, Steered, silent_text
 from sharegroup.fleet.fleet_topics import apps_of
+from sharegroup.login import login
 from sharegroup.suggestions import did_you_mean
-from sharegroup.waiting.login import login
 
 DEFAULT_TIMEOUT_MS = 10_000
 LOST = "lost"

@@ -176,6 +176,13 @@ class PartitionOwner:
                     type(error).__name__,
                     error,
                 )
+            except Exception:
+                # The worker and the other partitions go on without these schedules.
+                log.exception(
+                    'event=schedules.owner_failed %s action="it is read anew" do="report the error '
+                    'if it comes again; a function of before_send may raise it, too"',
+                    self._place(),
+                )
             finally:
                 await store.close()
             pause = clock.now() + backoff.next_ms() / 1000
@@ -193,7 +200,7 @@ class PartitionOwner:
     async def _take_over(self, store: ScheduleStore) -> Board:
         read = await store.take_over()
         self._end = read.end
-        board = Board(read.entries)
+        board = Board(read.entries, read.unreadable)
         owner = Owner(f"{socket.gethostname()}/{os.getpid()}", self._parts.clock.wall_ms())
         claim = self._kept(key_of(owner), encoded(owner))
         self._present.told(await store.write([claim]))
@@ -259,7 +266,8 @@ class PartitionOwner:
         return MovedRecord(topic, key, value, partition=partition)
 
     def _block(self, refused: RunRefused) -> None:
-        self._blocked[refused.topic] = self._parts.clock.now() + BLOCKED_SECONDS
+        until_then = self._parts.clock.now() + BLOCKED_SECONDS
+        self._blocked |= dict.fromkeys(refused.topics, until_then)
         log.error(
             "event=schedules.topic_refused %s error=%r action='its runs are tried again in %d "
             "seconds; the other schedules go on'",
@@ -297,7 +305,8 @@ class PartitionOwner:
         for command in step.forgotten:
             log.warning(
                 "event=schedules.command_forgotten %s schedule=%s command=%s by=%r "
-                "reason='there is no such schedule, or the command is too old'",
+                "reason='there is no such schedule, or the command is too old' "
+                "do='list the schedules, check the clock of who gave it, and give it again'",
                 self._place(), command.name, command.intent, command.by,
             )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sharegroup.schedules.schedule_log import ReadPartition
@@ -11,11 +11,11 @@ from sharegroup.worker.retrying.tier_moves import MovedRecord
 
 
 class RunRefused(Exception):
-    """A topic takes no runs; nothing of the transaction was written."""
+    """Some topics take no runs; nothing of the transaction was written."""
 
-    def __init__(self, topic: str, error: Exception) -> None:
-        super().__init__(f"topic {topic!r}: {error}")
-        self.topic = topic
+    def __init__(self, errors: Mapping[str, Exception]) -> None:
+        super().__init__("; ".join(f"topic {topic!r}: {error}" for topic, error in errors.items()))
+        self.topics = tuple(errors)
 
 
 class ScheduleStore(Protocol):
@@ -30,7 +30,7 @@ class ScheduleStore(Protocol):
     async def write(self, records: Sequence[MovedRecord]) -> int:
         """Write all records, or none, and return the broker's time of the last one.
 
-        Raises RunRefused if one of the topics is to blame.
+        Raises RunRefused, with all topics that are to blame.
         """
 
     async def close(self) -> None:

@@ -207,17 +207,18 @@ class MemoryScheduleStore:
         newest = NewestRecords(self._where)
         for record in records:
             newest.put(record.key, record.value)
-        return ReadPartition(newest.entries(), len(records))
+        return newest.read(len(records))
 
     async def write(self, records: Sequence[MovedRecord]) -> int:
         """Write all records, or none if one of the topics fails."""
         if self._outbox.is_cut:
             await asyncio.Event().wait()  # The process is dead.
-        for record in records:
-            if error := self._log.failure(record.topic):
-                raise (
-                    error if record.topic == self._where.topic else RunRefused(record.topic, error)
-                )
+        topics = dict.fromkeys(record.topic for record in records)
+        errors = {topic: error for topic in topics if (error := self._log.failure(topic))}
+        if own := errors.pop(self._where.topic, None):
+            raise own
+        if errors:
+            raise RunRefused(errors)
         for topic, key, value, headers, partition in records:
             written = self._log.append(topic, value, key=key, headers=headers, partition=partition)
         return written.timestamp_ms

@@ -83,8 +83,7 @@ class KafkaScheduleStore:
         try:
             await self._producer.begin_transaction()
             outcomes = await write_all(self._producer, [record.buffered() for record in records])
-            if errors := [error for error in map(_error, records, outcomes) if error is not None]:
-                raise min(errors, key=lambda error: isinstance(error, OF_ITS_TRANSACTION))
+            _check(records, outcomes)
             await self._producer.commit_transaction()
         except IllegalStateError as error:
             # The producer has failed in the background.
@@ -98,13 +97,27 @@ class KafkaScheduleStore:
         await self._producer.close(timeout=0)
 
 
-def _error(record: MovedRecord, outcome: RecordMetadata | KafkaError) -> Exception | None:
-    """Return the error of a record: of the topic of a run, or of the whole transaction."""
-    if not isinstance(outcome, KafkaError):
-        return None
+def _check(records: Sequence[MovedRecord], outcomes: Sequence[RecordMetadata | KafkaError]) -> None:
+    """Raise RunRefused for the topics of runs that failed, or the error of the transaction."""
+    errors = [
+        (record, outcome)
+        for record, outcome in zip(records, outcomes, strict=True)
+        if isinstance(outcome, KafkaError)
+    ]
+    refused = {record.topic: error for record, error in errors if _is_of_topic(record, error)}
+    if refused:
+        raise RunRefused(refused)
+    if errors:
+        raise min((error for _, error in errors), key=_is_of_transaction)
+
+
+def _is_of_topic(record: MovedRecord, error: KafkaError) -> bool:
     is_run = record.partition is None  # The partition of states is given.
-    return (
-        RunRefused(record.topic, outcome)
-        if is_run and isinstance(outcome, OF_ONE_TARGET)
-        else outcome
+    # The wait for a topic that does not exist ends with RequestTimedOut, because of its last error.
+    return is_run and (
+        isinstance(error, OF_ONE_TARGET) or isinstance(error.__cause__, OF_ONE_TARGET)
     )
+
+
+def _is_of_transaction(error: KafkaError) -> bool:
+    return isinstance(error, OF_ITS_TRANSACTION)

@@ -246,6 +246,21 @@ async def test_a_forged_record_in_the_topic_is_left_out() -> None:
 
 
 @run
+async def test_an_unexpected_error_of_an_owner_does_not_end_the_worker() -> None:
+    shop, fails = Shop(), [True]
+
+    def fail_once(_topic: str, _headers: object) -> None:
+        if fails.pop() if fails else False:
+            raise ZeroDivisionError
+
+    shop.app.before_send(fail_once)
+    async with shop.app.test() as t:
+        await t.advance("6m")
+
+    assert shop.ids == ["report@2026-01-01T00:05:00Z"]
+
+
+@run
 async def test_a_command_without_a_running_application_says_what_to_do() -> None:
     with pytest.raises(NotConnected, match=r"app\.client\(\)"):
         await Shop().app.schedules.pause("report")
