@@ -109,6 +109,8 @@ class PostgresStore(SqlMarks):
         In the block, `connection` returns the connection of the transaction.
         """
         statement, parameters = self._once(name, keep_seconds)
+        # Before the transaction, because an error after it would be one of a handler that is done.
+        await self._count()
         async with self._connection(self._transactions) as connection, connection.transaction():
             rows = await _rows(connection, statement, parameters)
             token = _TRANSACTION.set(connection)

@@ -88,6 +88,9 @@ class SqliteStore(SqlMarks):
         statement, parameters = self._once(name, keep_seconds)
         # One waiting thread for each process, because a block may last.
         async with self._writer:
+            # Before the transaction, because an error after it would be one of a handler that is
+            # done.
+            await self._count()
             self._open = connection = await _finished(self._begun)
             try:
                 given = {**parameters, "now_ms": self._wall_ms()}

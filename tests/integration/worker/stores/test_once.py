@@ -26,6 +26,7 @@ from sharegroup.worker import (
     SqliteStore,
     StoreUnavailable,
 )
+from sharegroup.worker.stores.sql_marks import SWEEP_EVERY, TABLE
 from tests.support import postgres
 
 INSERT = "INSERT INTO billed VALUES (7)"
@@ -51,13 +52,17 @@ class Scene:
             await done
 
     def billed(self) -> int:
+        return self.count("billed")
+
+    def count(self, table: str) -> int:
+        query = f"SELECT count(*) FROM {table}"
         if isinstance(self.store, SqliteStore):
             with closing(sqlite3.connect(self.place)) as database:
-                return int(database.execute("SELECT count(*) FROM billed").fetchone()[0])
+                return int(database.execute(query).fetchone()[0])
         import psycopg
 
         with psycopg.connect(self.place) as connection:
-            return int(connection.execute("SELECT count(*) FROM billed").fetchone()[0])
+            return int(connection.execute(query).fetchone()[0])
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -174,6 +179,20 @@ def test_runs_at_the_same_time_write_once(scene: Scene) -> None:
 
     asyncio.run(inside())
     assert scene.billed() == 1
+
+
+def test_marks_that_have_expired_are_swept(scene: Scene) -> None:
+    async def inside() -> None:
+        for number in range(SWEEP_EVERY - 1):
+            async with scene.store.once(f"once/{number}", keep_seconds=0.001):
+                pass
+        await asyncio.sleep(0.01)  # The server's clock has passed the last one.
+        async with scene.store.once("once/last", keep_seconds=60):
+            pass
+        await scene.store.close()
+
+    asyncio.run(inside())
+    assert scene.count(TABLE) == 1
 
 
 def test_a_plain_function_uses_the_connection_of_sqlite_in_its_thread(tmp_path: Path) -> None:
