@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sharegroup.worker.stores.sql_marks import (
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 8
 CALL_SECONDS = 10.0
 """How long a call may take, with the wait for a connection, by default."""
-_TRANSACTION: ContextVar[psycopg.AsyncConnection[Any] | None] = ContextVar(
-    "sharegroup_postgres_transaction", default=None
-)
 CREATING = 0x5348_4752
 """The number of the advisory lock under which one process at a time creates the table."""
 
@@ -37,6 +35,20 @@ DIALECT = Dialect(
     text="text",
     binary="bytea",
     skip_locked="FOR UPDATE SKIP LOCKED",
+)
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """A `once` block; tasks that its handler started may outlive it, with its context."""
+
+    store: PostgresStore
+    connection: psycopg.AsyncConnection[Any] | None
+    """None after the block, because other blocks get the connection then."""
+
+
+_TRANSACTION: ContextVar[_Transaction | None] = ContextVar(
+    "sharegroup_postgres_transaction", default=None
 )
 
 
@@ -113,18 +125,20 @@ class PostgresStore(SqlMarks):
         await self._count()
         async with self._connection(self._transactions) as connection, connection.transaction():
             rows = await _rows(connection, statement, parameters)
-            token = _TRANSACTION.set(connection)
+            transaction = _Transaction(self, connection)
+            token = _TRANSACTION.set(transaction)
             try:
                 yield bool(rows)
             finally:
+                transaction.connection = None
                 _TRANSACTION.reset(token)
 
     def connection(self) -> psycopg.AsyncConnection[Any]:
         """The connection of the transaction in which the handler with ``once_by`` runs."""
-        connection = _TRANSACTION.get()
-        if connection is None:
+        transaction = _TRANSACTION.get()
+        if transaction is None or transaction.store is not self or transaction.connection is None:
             raise RuntimeError(NO_TRANSACTION.format("PostgresStore"))
-        return connection
+        return transaction.connection
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         what = str(error) or f"no answer within {self._call_seconds:g} s"

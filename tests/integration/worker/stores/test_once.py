@@ -236,6 +236,39 @@ def test_a_connection_outside_of_a_handler_says_what_is_expected(scene: Scene) -
         scene.store.connection()
 
 
+def test_a_task_of_a_handler_has_no_connection_when_the_handler_has_returned(scene: Scene) -> None:
+    """Its connection is that of another handler by then."""
+
+    async def inside() -> None:
+        ended = asyncio.Event()
+
+        async def late() -> None:
+            await ended.wait()
+            scene.store.connection()
+
+        async with scene.store.once("once/a", keep_seconds=60):
+            task = asyncio.ensure_future(late())
+        async with scene.store.once("once/b", keep_seconds=60):
+            ended.set()
+            with pytest.raises(RuntimeError, match="no transaction of it runs here"):
+                await task
+        await scene.store.close()
+
+    asyncio.run(inside())
+
+
+def test_a_store_has_no_connection_in_a_transaction_of_another(scene: Scene) -> None:
+    other = type(scene.store)(scene.place)
+
+    async def inside() -> None:
+        async with scene.store.once("once/a", keep_seconds=60):
+            with pytest.raises(RuntimeError, match="no transaction of it runs here"):
+                other.connection()
+        await scene.store.close()
+
+    asyncio.run(inside())
+
+
 def test_in_memory_marks_are_those_of_virtual_time() -> None:
     runs = []
 
