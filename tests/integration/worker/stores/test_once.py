@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -234,6 +234,26 @@ def test_other_calls_of_a_store_in_a_handler_with_once_by(scene: Scene) -> None:
 def test_a_connection_outside_of_a_handler_says_what_is_expected(scene: Scene) -> None:
     with pytest.raises(RuntimeError, match=r"expected a handler with once_by=.*app\.test\(store="):
         scene.store.connection()
+
+
+def test_an_error_of_postgres_that_a_handler_swallows_is_one_of_its_record(scene: Scene) -> None:
+    """The server rolls back at the commit then, and says so only in passing."""
+    if isinstance(scene.store, SqliteStore):
+        pytest.skip("a failed statement of SQLite leaves the transaction as it was")
+
+    async def go_on() -> None:
+        await scene.write()
+        with suppress(Exception):
+            await scene.store.connection().execute("INSERT INTO missing VALUES (7)")
+
+    async def inside() -> None:
+        with pytest.raises(StoreUnavailable, match="rolled back"):
+            async with scene.store.once("once/a", keep_seconds=60):
+                await go_on()
+        await scene.store.close()
+
+    asyncio.run(inside())
+    assert scene.billed() == 0
 
 
 def test_a_task_of_a_handler_has_no_connection_when_the_handler_has_returned(scene: Scene) -> None:
