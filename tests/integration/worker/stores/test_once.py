@@ -310,7 +310,7 @@ def test_in_memory_marks_are_those_of_virtual_time() -> None:
     assert runs == [7, 7]
 
 
-@pytest.mark.parametrize("identity", [None, True, 1.5, b"7", ["a"], "\ud800"])
+@pytest.mark.parametrize("identity", ["", None, True, 1.5, b"7", ["a"], "\ud800"])
 def test_other_identities_are_failures_of_their_record(identity: Any) -> None:
     async def bill(order: dict) -> None:
         raise AssertionError("it does not run")
