@@ -37,6 +37,7 @@ ROLES = Roles(
         UserGrant(users=("bob", "local"), grant=Grant(role=Role.ADMIN)),
     )
 )
+ASKED = {"topic": "orders\x1b\n", "group": "g", "count": "2", "value": "secret"}
 NAMES = HttpHosts(frozenset({"localhost"}), is_on_loopback=True)
 
 
@@ -66,7 +67,7 @@ async def scene(
         app = application(
             ConsoleSettings(client_options=options, **chosen),
             hosts=NAMES,
-            changes=[ChangeRoute("/purge", kind, named_subject, purges.perform)],
+            changes=[ChangeRoute("/purge", kind, named_subject, purges.perform, tuple(ASKED))],
         )
         async with app.router.lifespan_context(app), AsyncExitStack() as stack:
             yield Scene(app, stack)
@@ -92,13 +93,13 @@ def test_form_changes_what_the_role_allows_and_the_log_says_so(
             bob, ada = await there.browser(), await there.browser()
             await bob.log_in(token=TOKENS["bob"])
             await ada.log_in(token=TOKENS["ada"])
-            done = await send(bob, topic="orders\x1b\n", group="g", count="2")
+            done = await send(bob, **ASKED)
             assert (done.status_code, done.headers["location"]) == (
                 303,
                 "/letters?topic=orders%1B%0A",
             )
             (user, fields) = purges.done.pop()
-            assert (user, fields) == ("bob", {"topic": "orders\x1b\n", "group": "g", "count": "2"})
+            assert (user, fields) == ("bob", ASKED)
             refused = await send(ada, topic="orders", count="2")
             assert refused.status_code == 403
             assert "purge of topic &#39;orders&#39; needs the role admin" in refused.text
@@ -111,10 +112,16 @@ def test_form_changes_what_the_role_allows_and_the_log_says_so(
     run(test)
     lines = [record.getMessage() for record in caplog.records]
     assert [line for line in lines if "console.changed" in line] == [
-        "event=console.changed user='bob' what=purge group='g' topic='orders\\x1b\\n' outcome=done",
-        "event=console.changed user='ada' what=purge topic='orders' outcome=refused",
-        "event=console.changed user='bob' what=purge topic='orders-broken' outcome=failed",
-        "event=console.changed user='bob' what=purge outcome=refused",
+        f"event=console.changed user={asked}"
+        for asked in (
+            (
+                "'bob' what=purge outcome=done path='/purge' group='g' topic='orders\\x1b\\n' "
+                "count='2' result='{\"purged\": 2}'"
+            ),
+            "'ada' what=purge outcome=refused path='/purge' topic='orders' count='2'",
+            "'bob' what=purge outcome=failed path='/purge' topic='orders-broken' count='2'",
+            "'bob' what=purge outcome=refused path='/purge' count='2'",
+        )
     ]
 
 

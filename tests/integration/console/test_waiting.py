@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from sharegroup.client import Producer
 from sharegroup.console.access.roles import Grant, Role, Roles, UserGrant
+from sharegroup.console.pages import waiting
 from sharegroup.testing import broker
 from sharegroup.worker import App, Record, Retry
 from tests.integration.console.access_scene import TOKENS, form_token, with_tokens
@@ -19,7 +22,8 @@ ROLES = Roles(
 )
 
 
-def test_waiting_records_are_listed_run_and_cancelled() -> None:
+def test_waiting_records_are_listed_run_and_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also: a command is refused if the search for its record was cut off before it was found."""
     runs: Counter[bytes] = Counter()
 
     async def scene() -> None:
@@ -47,6 +51,11 @@ def test_waiting_records_are_listed_run_and_cancelled() -> None:
                 assert data["classes"] == [{"error": "builtins.ConnectionError", "count": 2}]
                 assert {row["failures"] for row in data["records"]} == {1}
                 first, second = (row["id"] for row in data["records"])
+                given = {"group": "billing", "id": first}
+                with monkeypatch.context() as patched:
+                    patched.setattr(waiting, "LOOK_SECONDS", 0.0)
+                    answer = await program.http.post("/api/v1/waiting/run", json=given)
+                    assert (answer.status_code, "0 s of reading" in answer.text) == (404, True)
                 page = (await ada.get("/waiting", group="billing", id=first)).text
                 assert "Run now" in page
                 token = form_token(page)

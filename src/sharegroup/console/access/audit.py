@@ -2,7 +2,8 @@
 
     event=console.values_seen user='ada' topic='orders' partition=0 offset=7
     event=console.exported user='ada' topic='orders' values=yes rows=120 outcome=complete
-    event=console.changed user='ada' what=redrive group='billing' topic='orders-dlq' outcome=done
+    event=console.changed user='ada' what=steer outcome=done path='/waiting/run' group='billing'
+        id='0b5c' result='{"outcome": "done", "member": ""}'
 
 Names come from users and peers, so they are quoted, escaped and cut.
 """
@@ -61,17 +62,18 @@ def log_exported(user: User, topic: str, *, values: bool, rows: int, outcome: st
 
 
 def log_changed(
-    user: User, what: Change, *, group: str | None, topic: str | None, outcome: str
+    user: User, what: Change, named: Mapping[str, str], *, outcome: str, result: str = ""
 ) -> None:
-    """Log that a user changed something, tried to, or was refused."""
-    subject = "".join(
-        f" {noun}={quoted(name)}"
-        for noun, name in (("group", group), ("topic", topic))
-        if name is not None
-    )
+    """Log that a user changed something, tried to, or was refused.
+
+    ``named`` are the change's path, its subject and what was asked, by names of the console's own.
+    """
+    if result:
+        named = {**named, "result": result}
+    details = "".join(f" {name}={quoted(text)}" for name, text in named.items())
     log.info(
-        "event=console.changed user=%s what=%s%s outcome=%s",
-        quoted(user.name), what.value, subject, outcome,
+        "event=console.changed user=%s what=%s outcome=%s%s",
+        quoted(user.name), what.value, outcome, details,
     )  # fmt: skip
 
 

@@ -95,10 +95,16 @@ async def _steer(visit: Visit, fields: Fields, intent: Intent) -> Changed:
     if not record_id:
         raise BadQuery("id: the id of a waiting record is missing")
     found = await _read(visit, group, WaitingFilter(ids=frozenset([record_id])))
-    if found.is_whole and not found.records:
-        raise NotThere(f"No record {record_id!r} waits in group {group!r}, or you may not see it.")
+    if not found.records:
+        # Also if the search was cut off: its topic, which decides about the right, is unknown.
+        why = "or you may not see it" if found.is_whole else (
+            f"as far as {LOOK_SECONDS:g} s of reading showed; try again, or use the command line"
+        )  # fmt: skip
+        raise NotThere(f"No record {record_id!r} waits in group {group!r}, {why}.")
     async with WaitingRecords(group, **visit.options) as records:
-        steered = (await records.steer(intent, [record_id], by=visit.user.name))[record_id]
+        steered = (
+            await records.steer(intent, [record_id], by=visit.user.name, known=found.records)
+        )[record_id]
     told = address("waiting", group=group, id=record_id, outcome=str(steered.outcome))
     return Changed(told, {"outcome": str(steered.outcome), "member": steered.member})
 

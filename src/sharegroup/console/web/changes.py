@@ -10,6 +10,7 @@ read from the fields before anything happens, and the user needs the role for it
 from __future__ import annotations
 
 import hmac
+import json
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from sharegroup.console.pages.page import Forbidden, Visit
 from sharegroup.console.web.bodies import document_of, form_of
 from sharegroup.console.web.visitors import Visitor
 
+CONTENTS = ("key", "value", "headers")
+"""Fields with the contents of a record, which no line of the log has."""
 FORM_TOKEN = "form_token"  # noqa: S105 - the name of a field.
 
 
@@ -78,13 +81,22 @@ async def changed(route: ChangeRoute, visit: Visit, fields: Fields) -> Changed:
     if not visit.rights.allow_changes:
         raise Forbidden(visit.rights.why_not(route.kind))
     group, topic = await route.subject(visit, fields)
-    outcome = "refused"
+    outcome, done = "refused", ""
     try:
         if not visit.rights.may_change(route.kind, group=group, topic=topic):
             raise Forbidden(visit.rights.why_not(route.kind, group=group, topic=topic))
         outcome = "failed"
         result = await route.perform(visit, fields)
-        outcome = "done"
+        outcome, done = "done", json.dumps(result.data, default=str)
         return result
     finally:
-        log_changed(visit.user, route.kind, group=group, topic=topic, outcome=outcome)
+        named = _named(route, Subject(group, topic), fields)
+        log_changed(visit.user, route.kind, named, outcome=outcome, result=done)
+
+
+def _named(route: ChangeRoute, subject: Subject, fields: Fields) -> dict[str, str]:
+    """Return what the log says of a change; a field that the route does not have is left out."""
+    noted = {name: text for name, text in subject._asdict().items() if text is not None}
+    left_out = (*CONTENTS, *noted)
+    asked = {name: fields[name] for name in route.fields if name in fields and name not in left_out}
+    return {"path": route.path, **noted, **asked}

@@ -92,6 +92,13 @@ class ControlState:
         """Return up to ``limit`` commands for records of a partition, the oldest first."""
         return list(islice(self._commands.get(partition, {}).values(), limit))
 
+    def postpone(self, partition: TierPartition, offsets: Iterable[int]) -> None:
+        """Put the commands for these offsets after the others of their partition."""
+        commands = self._commands.get(partition, {})
+        for offset in offsets:
+            if offset in commands:
+                commands[offset] = commands.pop(offset)
+
     def has_commands(self, partition: TierPartition) -> bool:
         """Whether commands for records of a partition wait."""
         return partition in self._commands

@@ -37,7 +37,7 @@ from sharegroup.worker.ports import Header, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.control_state import ControlState
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition
-from sharegroup.worker.retrying.tier_moves import MovedRecord, TierMoves
+from sharegroup.worker.retrying.tier_moves import MovedRecord, MovesRefused, TierMoves
 from sharegroup.worker.retrying.waiting import (
     TIERS_OWN,
     Moment,
@@ -48,6 +48,8 @@ from sharegroup.worker.retrying.waiting import (
 
 COMMANDS_TOGETHER = 100
 """The maximum number of commands that one transaction carries out."""
+COMMANDED_BYTES = 8 * 1024 * 1024
+"""The bytes of records after which a transaction takes no more commands."""
 FORGOTTEN_TOGETHER = 200
 """The maximum number of marks that one transaction forgets."""
 NO_ID = "-"
@@ -133,12 +135,25 @@ class Steering:
         return written[: len(records)]
 
     async def obey(self) -> None:
-        """Carry out the next commands; raises KafkaError if that failed, and nothing was moved."""
+        """Carry out the next commands; raises KafkaError if that failed for all or some of them.
+
+        Commands whose records cannot be written come last from then on.
+        """
         commands = self.control.commands_of(self.partition, COMMANDS_TOGETHER)
         by_offset = {command.place.offset: command for command in commands if command.place}
-        found = await self._found(by_offset)
+        found: dict[int, Taken] = {}
         try:
-            await self._carry_out(by_offset, found)
+            by_offset = await self._find(by_offset, found)
+            written = [offset for offset in by_offset if _is_meant(by_offset, found, offset)]
+            try:
+                await self._carry_out(by_offset, found)
+            except MovesRefused as refusal:
+                refused = {written[index] for index in refusal.errors if index < len(written)}
+                self.control.postpone(self.partition, refused)
+                left = {at: command for at, command in by_offset.items() if at not in refused}
+                if refused and left:
+                    await self._carry_out(left, found)
+                raise
         finally:
             # Those that were not moved: all of them after an error.
             for taken in found.values():
@@ -150,11 +165,9 @@ class Steering:
         records, replies = [], []
         meant: dict[int, Taken] = {}
         for offset, command in commands.items():
-            taken = found.get(offset)
-            # A record with another id stays: the topic was made anew since the command was given.
-            if taken is not None and _id_of(taken.waiting) == command.record_id:
-                meant[offset] = taken
-                records.append(_commanded(taken.waiting, command, now, self._group))
+            if _is_meant(commands, found, offset):
+                meant[offset] = found[offset]
+                records.append(_commanded(found[offset].waiting, command, now, self._group))
             answer = Answer.DONE if offset in meant else Answer.GONE
             replies.append(self._reply(offset, command.record_id, answer, command.ask))
         read = [offset for offset, taken in meant.items() if taken.is_read]
@@ -167,22 +180,34 @@ class Steering:
         for offset in meant:
             del found[offset]
 
-    async def _found(self, commands: dict[int, Command]) -> dict[int, Taken]:
-        """Return the records that are still here: taken from the shelf, or read from the log."""
+    async def _find(
+        self, commands: dict[int, Command], found: dict[int, Taken]
+    ) -> dict[int, Command]:
+        """Add the records that are still here: taken from the shelf, or read from the log.
+
+        Returns the commands that one transaction carries out.
+        """
         here = {
             offset
             for offset in self._shelf.not_moved(commands)
             if self._marks.get(offset) != commands[offset].record_id
         }
-        found = {
-            waiting.record.offset: Taken(waiting, ready, is_read=True)
-            for ready, waiting in self._shelf.take_at(here)
-        }
-        for offset in here - found.keys():
-            record = await self._moves.record_at(self.partition, offset)
-            if record is not None:
-                found[offset] = Taken(waiting_of(record, Moment.now(self._clock)), 0, is_read=False)
-        return found
+        for ready, waiting in self._shelf.take_at(here):
+            found[waiting.record.offset] = Taken(waiting, ready, is_read=True)
+        together: dict[int, Command] = {}
+        size = 0
+        for offset, command in commands.items():
+            if size >= COMMANDED_BYTES:
+                break
+            together[offset] = command
+            if offset in here and offset not in found:
+                record = await self._moves.record_at(self.partition, offset)
+                if record is not None:
+                    waiting = waiting_of(record, Moment.now(self._clock))
+                    found[offset] = Taken(waiting, 0, is_read=False)
+            if offset in found:
+                size += found[offset].waiting.size
+        return together
 
     async def _commit(
         self,
@@ -223,6 +248,15 @@ class Steering:
 
     def _place(self, offset: int) -> Place:
         return Place(*self.partition, offset)
+
+
+def _is_meant(commands: dict[int, Command], found: dict[int, Taken], offset: int) -> bool:
+    """Whether the record at this offset is that of its command.
+
+    One with another id stays: the topic was made anew since the command was given.
+    """
+    taken = found.get(offset)
+    return taken is not None and _id_of(taken.waiting) == commands[offset].record_id
 
 
 def _id_of(waiting: ShelvedRecord) -> str:

@@ -30,6 +30,9 @@ def run_once(route: Route, store: TransactionalStore) -> Middleware:
             raise TypeError(
                 f"once_by: expected a text or an int of the payload, got {identity!r:.80}"
             )
+        if identity == "":
+            # All records without an identity would share a mark: only the first one would run.
+            raise ValueError("once_by: got '' for this payload; expected a text that is not empty")
         name = prefix + quote(str(identity), safe=" :+@")
         try:
             async with store.once(name, keep_seconds=keep_seconds) as is_new:

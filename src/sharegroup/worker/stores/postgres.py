@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sharegroup.worker.stores.sql_marks import (
     TABLE,
@@ -21,12 +22,11 @@ from sharegroup.worker.stores.store import NO_TRANSACTION, StoreUnavailable, che
 if TYPE_CHECKING:
     import psycopg
 
+Result = TypeVar("Result")
+
 CONNECTIONS_MAX = 8
 CALL_SECONDS = 10.0
 """How long a call may take, with the wait for a connection, by default."""
-_TRANSACTION: ContextVar[psycopg.AsyncConnection[Any] | None] = ContextVar(
-    "sharegroup_postgres_transaction", default=None
-)
 CREATING = 0x5348_4752
 """The number of the advisory lock under which one process at a time creates the table."""
 
@@ -37,6 +37,20 @@ DIALECT = Dialect(
     text="text",
     binary="bytea",
     skip_locked="FOR UPDATE SKIP LOCKED",
+)
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """A `once` block; tasks that its handler started may outlive it, with its context."""
+
+    store: PostgresStore
+    connection: psycopg.AsyncConnection[Any] | None
+    """None after the block, because other blocks get the connection then."""
+
+
+_TRANSACTION: ContextVar[_Transaction | None] = ContextVar(
+    "sharegroup_postgres_transaction", default=None
 )
 
 
@@ -84,6 +98,14 @@ class PostgresStore(SqlMarks):
             await connection.close()
 
     async def _executed(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        async def call() -> list[tuple[Any, ...]]:
+            async with self._room, self._connection() as connection:
+                return await _rows(connection, statement, parameters)
+
+        return await self._repeated(call)
+
+    async def _repeated(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        """Call within the time, and again if the server has ended the idle connections."""
         # Imported here, because only applications with this store need it.
         import psycopg
 
@@ -92,8 +114,7 @@ class PostgresStore(SqlMarks):
                 while True:
                     is_reused = bool(self._idle)
                     try:
-                        async with self._connection(self._room) as connection:
-                            return await _rows(connection, statement, parameters)
+                        return await call()
                     except (psycopg.OperationalError, psycopg.InterfaceError):
                         # The server may have restarted since.  Each call can be repeated.
                         if not is_reused:
@@ -106,23 +127,57 @@ class PostgresStore(SqlMarks):
     async def once(self, name: str, *, keep_seconds: float) -> AsyncIterator[bool]:
         """A transaction that confirms a name; its value is False if the name was confirmed before.
 
-        In the block, `connection` returns the connection of the transaction.
+        In the block, `connection` returns the connection of the transaction.  StoreUnavailable is
+        raised if the block with this name in another process lasts longer than ``call_seconds``.
         """
+        # Imported here, because only applications with this store need it.
+        import psycopg
+
         statement, parameters = self._once(name, keep_seconds)
-        async with self._connection(self._transactions) as connection, connection.transaction():
-            rows = await _rows(connection, statement, parameters)
-            token = _TRANSACTION.set(connection)
+        # Before the transaction, because an error after it would be one of a handler that is done.
+        await self._count()
+
+        async def begin() -> tuple[AsyncExitStack, psycopg.AsyncConnection[Any], bool]:
+            async with AsyncExitStack() as stack:
+                connection = await stack.enter_async_context(self._connection())
+                await stack.enter_async_context(connection.transaction())
+                is_new = bool(await _rows(connection, statement, parameters))
+                return stack.pop_all(), connection, is_new
+
+        async with self._transactions:
+            begun, connection, is_new = await self._repeated(begin)
+            transaction = _Transaction(self, connection)
+            is_done = False
             try:
-                yield bool(rows)
-            finally:
-                _TRANSACTION.reset(token)
+                async with begun:
+                    token = _TRANSACTION.set(transaction)
+                    try:
+                        yield is_new
+                    finally:
+                        transaction.connection = None
+                        _TRANSACTION.reset(token)
+                    self._check_alive(connection)
+                    is_done = True
+            except psycopg.Error as error:
+                if not is_done:
+                    raise  # The handler's own.
+                raise self._unavailable(error) from error
 
     def connection(self) -> psycopg.AsyncConnection[Any]:
         """The connection of the transaction in which the handler with ``once_by`` runs."""
-        connection = _TRANSACTION.get()
-        if connection is None:
+        transaction = _TRANSACTION.get()
+        if transaction is None or transaction.store is not self or transaction.connection is None:
             raise RuntimeError(NO_TRANSACTION.format("PostgresStore"))
-        return connection
+        return transaction.connection
+
+    def _check_alive(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Raise if the server would roll back at the commit, which is no error of the commit."""
+        if connection.info.transaction_status.name == "INERROR":
+            raise StoreUnavailable(
+                f"PostgresStore, table {self._table}: the transaction is rolled back, because a "
+                f"statement of the handler failed and the handler went on; expected the error to "
+                f"be raised, or the statement in `async with store.connection().transaction()`"
+            )
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         what = str(error) or f"no answer within {self._call_seconds:g} s"
@@ -132,21 +187,18 @@ class PostgresStore(SqlMarks):
         )
 
     @asynccontextmanager
-    async def _connection(
-        self, room: asyncio.Semaphore
-    ) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """An idle connection, or a new one; it is closed after any error."""
-        async with room:
-            connection = self._idle.pop() if self._idle else await self._connect()
-            try:
-                if not self._is_created:
-                    await self._create(connection)
-                    self._is_created = True
-                yield connection
-            except BaseException:
-                await connection.close()
-                raise
-            self._idle.append(connection)
+        connection = self._idle.pop() if self._idle else await self._connect()
+        try:
+            if not self._is_created:
+                await self._create(connection)
+                self._is_created = True
+            yield connection
+        except BaseException:
+            await connection.close()
+            raise
+        self._idle.append(connection)
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         # Imported here, because only applications with this store need it.

@@ -160,10 +160,14 @@ class SqlMarks:
 
     async def _write(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
         rows = await self._execute(statement, parameters)
+        await self._count()
+        return rows
+
+    async def _count(self) -> None:
+        """Count a written row, and sweep if it is time to."""
         self._written += 1
         if self._written % SWEEP_EVERY == 0:
             await self._execute(self._statements.sweep, {})
-        return rows
 
 
 def row(name: str, token: str, value: bytes | None, seconds: float) -> Parameters:

@@ -88,16 +88,21 @@ class SqliteStore(SqlMarks):
         statement, parameters = self._once(name, keep_seconds)
         # One waiting thread for each process, because a block may last.
         async with self._writer:
+            # Before the transaction, because an error after it would be one of a handler that is
+            # done.
+            await self._count()
             self._open = connection = await _finished(self._begun)
             try:
-                given = {**parameters, "now_ms": self._wall_ms()}
-                is_new = bool(connection.execute(statement, given).fetchall())
+                is_new = bool(self._rows(connection, statement, parameters))
                 token = _TRANSACTION.set(connection)
                 try:
                     yield is_new
                 finally:
                     _TRANSACTION.reset(token)
-                await _finished(connection.commit)
+                try:
+                    await _finished(connection.commit)
+                except sqlite3.Error as error:
+                    raise self._unavailable(error) from error
             finally:
                 self._open = None
                 connection.close()  # Rolls back what is not committed.
@@ -140,11 +145,20 @@ class SqliteStore(SqlMarks):
         return await loop.run_in_executor(self._thread, self._in_thread, statement, parameters)
 
     def _in_thread(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-        try:
-            if self._connection is None:
+        if self._connection is None:
+            try:
                 self._connection = self._connect()
-            now_ms = self._wall_ms()
-            return self._connection.execute(statement, {**parameters, "now_ms": now_ms}).fetchall()
+            except sqlite3.Error as error:
+                raise self._unavailable(error) from error
+        return self._rows(self._connection, statement, parameters)
+
+    def _rows(
+        self, connection: sqlite3.Connection, statement: str, parameters: Parameters
+    ) -> list[tuple[Any, ...]]:
+        try:
+            return connection.execute(
+                statement, {**parameters, "now_ms": self._wall_ms()}
+            ).fetchall()
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
 

@@ -1,12 +1,12 @@
 """Writes a record once for each name: reserves the name, writes the record, confirms the name.
 
-    reserved by us       write, then confirm with the record's place
+    reserved by us       write, then confirm with the record's place; release after a refusal
     held by another      wait until it is confirmed or free, or its lease lapses
     confirmed            return the place of the record that was written then
 
 A process that dies before it confirms leaves a lease, which lapses.  So no record is lost; it is
-written twice only if the process dies, or the store is away, between the write and the
-confirmation (ADR 0050).
+written twice only if the process dies, the store is away, or the broker's answer is lost, between
+the write and the confirmation (ADR 0050).
 """
 
 from __future__ import annotations
@@ -21,6 +21,15 @@ from dataclasses import dataclass
 from typing import assert_never
 from urllib.parse import quote
 
+from sharegroup.errors import (
+    AuthorizationException,
+    InvalidConfig,
+    InvalidRecord,
+    InvalidTopic,
+    MessageTooLarge,
+    PolicyViolation,
+    RecordBatchTooLarge,
+)
 from sharegroup.worker.ports import WorkerClock, WrittenRecord
 from sharegroup.worker.stores.store import (
     Confirmed,
@@ -36,6 +45,11 @@ EXTENSIONS = 3
 POLL_SECONDS_MIN = 0.1
 POLL_SECONDS_MAX = 2.0
 UNIQUE_BYTES_MAX = 500
+REFUSALS = (
+    *(ValueError, TypeError, AuthorizationException, InvalidConfig, InvalidRecord, InvalidTopic),
+    *(MessageTooLarge, PolicyViolation, RecordBatchTooLarge),
+)
+"""Errors after which the record is certainly not written, and not by a later retry either."""
 _UNESCAPED = " !#$&'()*+,:;<=>?@[]^`{|}"
 """Printable characters that a name contains as they are; the others follow a percent sign."""
 
@@ -130,8 +144,9 @@ async def _write_reserved(
     try:
         async with lease.extended():
             written = await write()
-    except Exception as error:
-        # Not after a cancellation: the producer may still write the record, so the lease stays.
+    except REFUSALS as error:
+        # Not after a cancellation, or a time that is over: the record may be written already, or
+        # the producer may still write it.  So the lease stays, and lapses.
         try:
             await lease.store.release(lease.name, lease.token)
         except StoreUnavailable as unavailable:

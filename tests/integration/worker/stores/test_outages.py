@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -110,22 +111,82 @@ def test_postgres_that_is_away_is_an_error() -> None:
         assert text.startswith("PostgresStore, table sharegroup_store: connection failed")
 
 
+def test_a_transaction_of_postgres_that_is_away_or_silent_is_an_error() -> None:
+    pytest.importorskip("psycopg")
+
+    async def failed(port: int) -> str:
+        store = PostgresStore(f"host=127.0.0.1 port={port} user=nobody", call_seconds=0.2)
+        with pytest.raises(StoreUnavailable) as failure:
+            async with store.once("a", keep_seconds=60):
+                pytest.fail("it does not begin")
+        return str(failure.value)
+
+    assert "connection failed" in asyncio.run(failed(free_port()))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert "no answer within 0.2 s" in asyncio.run(failed(silent.getsockname()[1]))
+
+
+def test_errors_of_the_mark_and_of_the_commit_of_sqlite_say_which_file(tmp_path: Path) -> None:
+    def write_orphan(connection: sqlite3.Connection) -> None:
+        connection.execute("COMMIT")  # The setting has no effect in a transaction.
+        connection.execute("PRAGMA foreign_keys = on")
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO children VALUES (7)")
+
+    async def inside() -> None:
+        path = tmp_path / "store.db"
+        store = SqliteStore(path)
+        async with store.once("a", keep_seconds=60):
+            # A constraint that is checked at the commit.
+            store.connection().execute("CREATE TABLE parents (id integer PRIMARY KEY)")
+            store.connection().execute(
+                "CREATE TABLE children (id integer REFERENCES parents DEFERRABLE INITIALLY "
+                "DEFERRED)"
+            )
+        with pytest.raises(StoreUnavailable, match=f"{path}.*FOREIGN KEY"):
+            async with store.once("b", keep_seconds=60):
+                write_orphan(store.connection())
+        with closing(sqlite3.connect(path)) as other:
+            other.execute(
+                "CREATE TRIGGER refusing BEFORE INSERT ON sharegroup_store "
+                "BEGIN SELECT RAISE(ABORT, 'no room'); END"
+            )
+        with pytest.raises(StoreUnavailable, match=f"{path}.*no room"):
+            async with store.once("c", keep_seconds=60):
+                pytest.fail("it does not begin")
+        await store.close()
+
+    asyncio.run(inside())
+
+
 def test_postgres_connections_that_the_server_ended_are_replaced() -> None:
     psycopg = pytest.importorskip("psycopg")
     if (why := postgres.why_missing()) is not None:
         pytest.skip(why)
+
+    def end_connections(place: str) -> None:
+        with psycopg.connect(place, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
 
     async def inside(place: str) -> None:
         store = PostgresStore(place)
         await asyncio.gather(
             *(store.put(f"a{number}", b"1", keep_seconds=60) for number in range(20))
         )
-        with psycopg.connect(place, autocommit=True) as other:
-            other.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            )
+        end_connections(place)
         assert await store.get("a7") == b"1"
+        end_connections(place)
+        async with store.once("once/a", keep_seconds=60) as is_new:
+            assert is_new
+        with pytest.raises(StoreUnavailable, match=r"terminating connection|closed"):
+            async with store.once("once/b", keep_seconds=60):
+                end_connections(place)
+        with pytest.raises(psycopg.errors.UndefinedTable):  # The handler's own.
+            async with store.once("once/b", keep_seconds=60):
+                await store.connection().execute("INSERT INTO missing VALUES (7)")
         with psycopg.connect(place, autocommit=True) as other:
             other.execute("CREATE ROLE reader LOGIN")
         refused = PostgresStore(place.replace("user=postgres", "user=reader"))

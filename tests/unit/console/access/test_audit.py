@@ -54,11 +54,13 @@ def test_views_that_are_remembered_are_bounded(lines: pytest.LogCaptureFixture) 
 
 def test_names_in_lines_are_quoted_escaped_and_cut(lines: pytest.LogCaptureFixture) -> None:
     long = User("a\nevent=forged\x1b\u202e" + "x" * 2 * NAME_CHARACTERS_MAX)
-    log_changed(long, Change.PURGE, group=None, topic="t'\n", outcome="done")
+    named = {"topic": "t'\n", "id": "i\n" * NAME_CHARACTERS_MAX}
+    log_changed(long, Change.PURGE, named, outcome="done", result="r\n")
     log_login("eve\n", "10.0.0.7", "refused")
     changed, login = lines.messages
     assert changed.startswith("event=console.changed user='a\\nevent=forged\\x1b\\u202ex")
-    assert changed.endswith('what=purge topic="t\'\\n" outcome=done')
-    assert len(changed) < 2 * NAME_CHARACTERS_MAX
+    assert "what=purge outcome=done topic=\"t'\\n\" id='i\\ni" in changed
+    assert changed.endswith("result='r\\n'")
+    assert len(changed) < 4 * NAME_CHARACTERS_MAX
     assert login.startswith("event=console.login user='eve\\n' address='10.0.0.7' outcome=refused")
     assert all(line.isprintable() for line in lines.messages)

@@ -28,7 +28,7 @@ from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.retrying.control_state import ControlState
 from sharegroup.worker.retrying.shelf import Shelf
-from sharegroup.worker.retrying.steering import Steering
+from sharegroup.worker.retrying.steering import COMMANDED_BYTES, COMMANDS_TOGETHER, Steering
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
 from sharegroup.worker.retrying.tier_moves import MovedRecord
 from sharegroup.worker.retrying.waiting import Moment, waiting_of
@@ -295,6 +295,48 @@ def test_command_that_cannot_be_carried_out_is_repeated() -> None:
         await asyncio.sleep(SEEN_SECONDS)
         assert answers(cluster) == {ask: Answer.DONE}
         assert ends(cluster) == {(b"a", True): 1}
+
+    play(scene)
+
+
+def test_commands_that_are_refused_do_not_hold_up_the_others() -> None:
+    """They fill a whole transaction, and come after the others from then on."""
+
+    async def scene(cluster: Cluster) -> None:
+        process = steered(cluster)
+        refused = [b"big%d" % number for number in range(COMMANDS_TOGETHER)]
+        for value in (*refused, b"a", b"b"):
+            await process.later(value, 300)
+        error = MessageTooLarge("too large")
+        cluster.refuses = lambda topic, value: (
+            error if topic == "g.retry" and (value or b"").startswith(b"big") else None
+        )
+        for value in refused:
+            command(cluster, Intent.RUN, waiting(cluster, value))
+        asks = [command(cluster, Intent.RUN, waiting(cluster, value)) for value in (b"a", b"b")]
+        await asyncio.sleep(10)
+        assert answers(cluster) == dict.fromkeys(asks, Answer.DONE)
+        cluster.refuses = lambda topic, value: None
+        await asyncio.sleep(10)
+        assert len(answers(cluster)) == len(refused) + 2
+        assert set(ends(cluster).values()) == {1}
+
+    play(scene)
+
+
+def test_commands_for_large_records_are_carried_out_in_several_transactions() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = steered(cluster)
+        values = [b"%d" % number + bytes(COMMANDED_BYTES // 3) for number in range(7)]
+        for value in values:
+            await process.later(value, 300)
+        before = len(cluster.commits)
+        for value in values:
+            command(cluster, Intent.RUN, waiting(cluster, value))
+        await asyncio.sleep(SEEN_SECONDS * 3)
+        assert list(answers(cluster).values()) == [Answer.DONE] * 7
+        assert len(cluster.commits) - before >= 3
+        assert set(ends(cluster).values()) == {1}
 
     play(scene)
 

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from sharegroup.errors import InvalidConfig, NetworkException
+from sharegroup.errors import (
+    InvalidConfig,
+    KafkaError,
+    MessageTooLarge,
+    NetworkException,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+)
 from sharegroup.worker import App, MemoryStore, SentBefore, StoreUnavailable
 from sharegroup.worker.stores.store import Reservation
 from sharegroup.worker.stores.unique import unique_name, write_once
@@ -100,14 +107,35 @@ def test_of_many_at_once_one_is_written_and_the_others_get_its_place() -> None:
     in_test(test)
 
 
-def test_a_write_that_fails_frees_the_name() -> None:
+@pytest.mark.parametrize("error", [MessageTooLarge("no"), TopicAuthorizationFailed("no")])
+def test_a_write_that_is_refused_frees_the_name(error: KafkaError) -> None:
     async def test(t: AppTest, bill: Any) -> None:
-        t.fail_writes("orders")
-        with pytest.raises(NetworkException):
+        t.fail_writes("orders", error)
+        with pytest.raises(type(error)):
             await bill.send({}, topic="orders", unique="a", for_="1h")
         t.mend_writes("orders")
         found = await bill.send({}, topic="orders", unique="a", for_="1h")
         assert not isinstance(found, SentBefore)
+
+    in_test(test)
+
+
+@pytest.mark.parametrize("error", [NetworkException("away"), RequestTimedOut("120 s are over")])
+def test_a_write_with_an_unknown_outcome_holds_the_name_until_its_lease_lapses(
+    error: KafkaError,
+) -> None:
+    """The record may be durable, or become so while the producer goes on."""
+
+    async def test(t: AppTest, bill: Any) -> None:
+        t.fail_writes("orders", error)
+        with pytest.raises(type(error)):
+            await bill.send({}, topic="orders", unique="a", for_="1h")
+        t.mend_writes("orders")
+        again = asyncio.ensure_future(bill.send({}, topic="orders", unique="a", for_="1h"))
+        await t.advance("29s")
+        assert not again.done()
+        await t.advance("3s")
+        assert not isinstance(await again, SentBefore)
 
     in_test(test)
 
@@ -308,9 +336,9 @@ def test_a_store_that_is_away_before_the_write_is_an_error_and_nothing_is_writte
 def test_a_failed_write_is_raised_also_if_the_name_cannot_be_released() -> None:
     async def inside() -> None:
         async def fail() -> Any:
-            raise NetworkException("no broker")
+            raise MessageTooLarge("no room")
 
-        with pytest.raises(NetworkException) as raised:
+        with pytest.raises(MessageTooLarge) as raised:
             await Clocked(Away()).send(fail)
         assert raised.value.__notes__ == ["The name is held for up to 30 s: the store is away"]
 
