@@ -154,11 +154,9 @@ class GroupSource:
         owned.is_leaving = True
         try:
             await self._changes.revoke(self.topic, (partition,), REVOKE_SECONDS)
-            async with self._commit_turn:
-                self._check_owned(owned)  # Otherwise another owner may have committed since.
-                # Before the position moves, so that a commit that fails has changed nothing.  With
-                # the outputs: their records are finished, and may not run again.
-                await self._log.commit({partition: Committed(offset)}, tuple(owned.outputs))
+            # Shielded: a commit under way keeps its turn until its outcome is known.
+            name = f"commit-seek-{self.topic}"
+            await asyncio.shield(asyncio.create_task(self._commit_seek(owned, offset), name=name))
         except BaseException:
             owned.is_leaving = False
             raise
@@ -170,6 +168,15 @@ class GroupSource:
         self._owned[partition].is_held = owned.is_held
         self._owned[partition].is_paused = owned.is_paused
         self._pause_full(self._owned[partition])
+
+    async def _commit_seek(self, owned: OwnedPartition, offset: int) -> None:
+        async with self._commit_turn:
+            self._check_owned(owned)  # Otherwise another owner may have committed since.
+            # Before the position moves, so that a commit that fails has changed nothing.  With the
+            # outputs: their records are finished, and may not run again.
+            outputs = tuple(owned.outputs)
+            await self._log.commit({owned.partition: Committed(offset)}, outputs)
+            del owned.outputs[: len(outputs)]
 
     def _check_owned(self, owned: OwnedPartition) -> None:
         if owned.is_gone:
