@@ -87,6 +87,7 @@ def outcomes(rows: list[dict[str, Any]]) -> dict[int, str]:
     return {row["pid"]: row["outcome"] for row in rows}
 
 
+@pytest.mark.slow
 def test_workers_of_all_machines_are_seen_and_steered_also_if_some_are_lost(crew: Crew) -> None:
     """One is killed, one is frozen, until both are lost; the frozen one wakes up too late."""
     first, killed, frozen = (worker.pid for worker in crew.workers)

@@ -23,6 +23,8 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from sharegroup.client.fetch.record_reading import partition_ranges, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ReadingConfig
@@ -109,6 +111,7 @@ def wait_caught_up(bootstrap: str, topic: str, names: set[str]) -> Counter[str]:
         time.sleep(1.0)
 
 
+@pytest.mark.slow
 def test_killed_and_frozen_processes_make_each_run_once(
     bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def send(servers: str, file: Path, step: str) -> tuple[int, str]:
     return done.returncode, done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "records"),
     [("never", 1), ("reserved", 1), ("written", 2)],

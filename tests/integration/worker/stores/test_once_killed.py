@@ -52,6 +52,7 @@ def place() -> Iterator[str]:
         yield place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "runs"), [("written", 2), ("committed", 1)])
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_the_work_of_a_killed_worker_is_done_once(
