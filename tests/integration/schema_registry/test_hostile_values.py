@@ -80,7 +80,7 @@ except Exception as error:
 """
 
 
-@pytest.mark.parametrize("side", ["worker", "others"])
+@pytest.mark.parametrize("side", ["worker", pytest.param("others", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("schema", "payload", "text"), HOSTILE)
 def test_value_that_would_end_the_process_is_an_error(
     schema: Any, payload: bytes, text: str, side: str

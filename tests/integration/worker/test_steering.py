@@ -274,6 +274,7 @@ def test_commands_race_the_scheduler_and_its_takeover(
     assert 0 < sum(count for (_, is_cancelled), count in ends.items() if is_cancelled) < records
 
 
+@pytest.mark.slow
 def test_command_line_lists_runs_and_cancels(bootstrap: str, group: str, topic: str) -> None:
     shop = Shop(bootstrap, group, topic)
     values = [b'{"total": %d}' % number for number in range(6)]
