@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from sharegroup.errors import KafkaError, OffsetMetadataTooLarge, UnreadableBatch
 from sharegroup.worker.consuming.commit_metadata import (
@@ -40,6 +40,7 @@ from sharegroup.worker.retrying.tier_moves import MovesRefused
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 COMMIT_SECONDS = 1.0
 TRANSACTION_SECONDS = 0.1
 """The same for a group with ``exactly_once``, because its outputs are visible only then."""
@@ -107,7 +108,7 @@ class GroupSource:
         self._changed = asyncio.Event()
         """Set while there is something to commit."""
         self._commit_turn = asyncio.Lock()
-        self._committing: asyncio.Task[bool] | None = None
+        self._committing: asyncio.Task[Any] | None = None
         """The last commit; kept, because a task without a reference may vanish."""
         self._characters_max = CHARACTERS_MAX
         self._reserves = 0
@@ -154,11 +155,10 @@ class GroupSource:
         owned.is_leaving = True
         try:
             await self._changes.revoke(self.topic, (partition,), REVOKE_SECONDS)
-            # Shielded: a commit under way keeps its turn until its outcome is known.
-            name = f"commit-seek-{self.topic}"
-            await asyncio.shield(asyncio.create_task(self._commit_seek(owned, offset), name=name))
+            await self._in_turn(lambda: self._commit_seek(owned, offset))
         except BaseException:
             owned.is_leaving = False
+            owned.change()  # The offset may be committed, and records below it are not finished.
             raise
         self._check_owned(owned)
         owned.is_gone = True
@@ -170,13 +170,12 @@ class GroupSource:
         self._pause_full(self._owned[partition])
 
     async def _commit_seek(self, owned: OwnedPartition, offset: int) -> None:
-        async with self._commit_turn:
-            self._check_owned(owned)  # Otherwise another owner may have committed since.
-            # Before the position moves, so that a commit that fails has changed nothing.  With the
-            # outputs: their records are finished, and may not run again.
-            outputs = tuple(owned.outputs)
-            await self._log.commit({owned.partition: Committed(offset)}, outputs)
-            del owned.outputs[: len(outputs)]
+        self._check_owned(owned)  # Otherwise another owner may have committed since.
+        # Before the position moves, so that a commit that fails has changed nothing.  With the
+        # outputs: their records are finished, and may not run again.
+        outputs = tuple(owned.outputs)
+        await self._log.commit({owned.partition: Committed(offset)}, outputs)
+        del owned.outputs[: len(outputs)]
 
     def _check_owned(self, owned: OwnedPartition) -> None:
         if owned.is_gone:
@@ -432,23 +431,27 @@ class GroupSource:
         return [owned for owned in self._owned.values() if owned.is_changed]
 
     async def _commit(self, partitions: Iterable[OwnedPartition], *, is_open: bool = True) -> bool:
-        """Commit the progress of partitions; False if it failed, and is tried again later.
+        """Commit the progress of partitions; False if it failed, and is tried again later."""
+        return await self._in_turn(lambda: self._commit_now(partitions, is_open=is_open))
+
+    async def _in_turn(self, commit: Callable[[], Awaitable[T]]) -> T:
+        """Commit when no other commit is under way.
 
         A commit that has begun goes on after a cancellation, and keeps its turn until its outcome
-        is known: outputs that it has written must not be written again by the next one.
+        is known: outputs that it has written must not be written again by the next one.  One that
+        waits for its turn is not begun any more.
         """
         await self._commit_turn.acquire()
-        committing = asyncio.create_task(
-            self._commit_in_turn(partitions, is_open=is_open), name=f"commit-once-{self.topic}"
-        )
+
+        async def begun() -> T:
+            try:
+                return await commit()
+            finally:
+                self._commit_turn.release()
+
+        committing = asyncio.create_task(begun(), name=f"commit-once-{self.topic}")
         self._committing = committing
         return await asyncio.shield(committing)
-
-    async def _commit_in_turn(self, partitions: Iterable[OwnedPartition], *, is_open: bool) -> bool:
-        try:
-            return await self._commit_now(partitions, is_open=is_open)
-        finally:
-            self._commit_turn.release()
 
     async def _commit_now(self, partitions: Iterable[OwnedPartition], *, is_open: bool) -> bool:
         while True:
@@ -485,7 +488,7 @@ class GroupSource:
             except (KafkaError, OwnershipLost) as error:
                 if isinstance(error, MovesRefused) and len(owned) > 1:
                     # An output that its topic refuses holds up its own partition alone.
-                    done = [await self._commit_now([one], is_open=is_open) for one in owned]
+                    done = [await self._commit_now([alone], is_open=is_open) for alone in owned]
                     return all(done)
                 self._say_not_committed(offsets, error)
                 for entry in owned:

@@ -422,6 +422,49 @@ async def test_a_seek_writes_the_outputs_of_finished_records(
 
 
 @run
+async def test_a_seek_that_is_cancelled_before_its_turn_commits_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    records = await scene.take(source, 3)
+    records[0].accept()
+    scene.logs[0].may_commit.clear()
+    await scene.pass_seconds(1.5)
+    seeking = asyncio.ensure_future(source.seek(0, 5))
+    await drained()
+    seeking.cancel()
+    await asyncio.wait([seeking])
+    assert seeking.cancelled()
+    scene.logs[0].may_commit.set()
+    await drained()
+    assert scene.committed().offset == 1, "1 and 2 are not finished"
+    await source.close(1)
+
+
+@run
+async def test_a_seek_that_is_cancelled_under_way_leaves_the_committed_offset_as_it_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.write(6)
+    source = scene.member()
+    records = await scene.take(source, 3)
+    records[0].accept()
+    await scene.pass_seconds(1.5)
+    scene.logs[0].may_commit.clear()
+    seeking = asyncio.ensure_future(source.seek(0, 5))
+    await drained()
+    seeking.cancel()
+    await asyncio.wait([seeking])
+    scene.logs[0].may_commit.set()
+    await scene.pass_seconds(2)
+    assert scene.committed().offset == 1, "1 and 2 are not finished"
+    await source.close(1)
+
+
+@run
 async def test_records_taken_during_a_seek_that_fails_are_delivered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
