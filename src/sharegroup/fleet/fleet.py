@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from enum import StrEnum
 from secrets import token_hex
 from types import TracebackType
@@ -32,6 +31,7 @@ from sharegroup.client.settings.client_config import (
     ProducerOptions,
     ReadingConfig,
     config_from,
+    options_of,
 )
 from sharegroup.errors import InvalidConfig, UnknownTopicOrPartition
 from sharegroup.fleet.commands import (
@@ -176,10 +176,8 @@ class Fleet:
 
     def __init__(self, app: str, **options: Unpack[ProducerOptions]) -> None:
         self.app = app
-        names = {entry.name for entry in fields(ClientConfig)}
-        reading = {name: value for name, value in options.items() if name in names}
         self._options: dict[str, Any] = dict(options)
-        self._cluster = Cluster(config_from(ReadingConfig, reading))
+        self._cluster = Cluster(config_from(ReadingConfig, options_of(ClientConfig, options)))
         self._beats = FollowedPartition(
             self._cluster, TopicPartition(workers_topic(app), PARTITION), _heard
         )

@@ -9,7 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self, Unpack
 
@@ -20,6 +20,7 @@ from sharegroup.client.settings.client_config import (
     ProducerOptions,
     ReadingConfig,
     config_from,
+    options_of,
 )
 from sharegroup.errors import (
     InvalidConfig,
@@ -133,9 +134,8 @@ class Jobs:
         kinds: Mapping[str, JobKind] = KINDS,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        names = {field.name for field in fields(ClientConfig)}
         self._producing: dict[str, Any] = dict(options)
-        self._reading = {name: value for name, value in options.items() if name in names}
+        self._reading = options_of(ClientConfig, options)
         self._cluster = Cluster(config_from(ReadingConfig, self._reading))
         self._log = JobLog(self._cluster, topic)
         self._kinds = kinds

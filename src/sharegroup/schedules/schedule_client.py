@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any, NamedTuple, Self, Unpack
 
 from sharegroup.client.admin.topics import describe_topics
@@ -19,6 +18,7 @@ from sharegroup.client.settings.client_config import (
     ProducerOptions,
     ReadingConfig,
     config_from,
+    options_of,
 )
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.login import login
@@ -82,10 +82,8 @@ class Schedules:
     """
 
     def __init__(self, app_name: str, **options: Unpack[ProducerOptions]) -> None:
-        names = {field.name for field in fields(ClientConfig)}
-        reading = {name: value for name, value in options.items() if name in names}
         self._producing: dict[str, Any] = dict(options)
-        self._cluster = Cluster(config_from(ReadingConfig, reading))
+        self._cluster = Cluster(config_from(ReadingConfig, options_of(ClientConfig, options)))
         self._app_name = app_name
         self._topic = schedules_topic(app_name)
 

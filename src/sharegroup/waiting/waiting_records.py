@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from secrets import token_hex
 from types import TracebackType
@@ -30,6 +30,7 @@ from sharegroup.client.settings.client_config import (
     ProducerOptions,
     ReadingConfig,
     config_from,
+    options_of,
 )
 from sharegroup.errors import GroupIdNotFound, InvalidConfig, KafkaError, UnknownTopicOrPartition
 from sharegroup.login import login
@@ -130,10 +131,8 @@ class WaitingRecords:
 
     def __init__(self, group: str, **options: Unpack[ProducerOptions]) -> None:
         self.group = group
-        names = {entry.name for entry in fields(ClientConfig)}
-        reading = {name: value for name, value in options.items() if name in names}
         self._options: dict[str, Any] = dict(options)
-        self._cluster = Cluster(config_from(ReadingConfig, reading))
+        self._cluster = Cluster(config_from(ReadingConfig, options_of(ClientConfig, options)))
         self._producer: Producer | None = None
 
     async def __aenter__(self) -> Self:

@@ -8,7 +8,6 @@ does not exist, perhaps because its name is mistyped, would be waited for withou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import click
@@ -21,7 +20,7 @@ from sharegroup.client.admin.start_position import START_CONFIG, topics_without_
 from sharegroup.client.admin.types import ConfigResource, ShareGroupDescription, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.settings.client_config import ClientConfig, options_of
 from sharegroup.client.settings.option_values import StartFrom
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition
 from sharegroup.protocol_enums import GroupType, ResourceType
@@ -53,10 +52,8 @@ async def tell_start(
     ``client_options`` are those of the consumer. A missing topic is not an error: a group may
     wait until it is created.
     """
-    common_names = {field.name for field in fields(ClientConfig)}
-    common_options = {name: value for name, value in client_options.items() if name in common_names}
     async with (
-        AdminClient(**common_options) as admin,
+        AdminClient(**options_of(ClientConfig, client_options)) as admin,
         telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics())),
     ):
         described = await admin.describe_topics(topics)

@@ -353,6 +353,12 @@ def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
     return kind(**options)
 
 
+def options_of(kind: type[ClientConfig], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the options that a client of this kind has, such as a producer's reader."""
+    names = {field_.name for field_ in fields(kind)}
+    return {name: value for name, value in options.items() if name in names}
+
+
 def _check_type(name: str, value: object, annotation: str) -> None:
     """Refuse values of a wrong type, such as a text for a bool or an int.
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import fields
 
 from sharegroup.client import OffsetAndMetadata, TopicPartition
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.settings.client_config import ClientConfig, ReadingConfig, config_from
+from sharegroup.client.settings.client_config import (
+    ClientConfig,
+    ReadingConfig,
+    config_from,
+    options_of,
+)
 from sharegroup.waiting.control_records import ControlRecord
 from sharegroup.waiting.control_topic import follow_control
 from sharegroup.waiting.retry_topics import scheduler_group
@@ -33,10 +37,7 @@ class KafkaTierMoves:
         self._tier_log = tier_log
         options = connection_options(config)
         self._transactions = OffsetTransactions(scheduler_group(group), options)
-        names = {field.name for field in fields(ReadingConfig)}
-        self._cluster = Cluster(
-            config_from(ReadingConfig, {key: options[key] for key in options if key in names})
-        )
+        self._cluster = Cluster(config_from(ReadingConfig, options_of(ReadingConfig, options)))
         self._control = follow_control(self._cluster, group)
 
     async def move(
