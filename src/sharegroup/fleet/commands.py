@@ -1,6 +1,6 @@
 """Commands for worker processes: JSON, in the topic ``<app>.control``.
 
-A command names its target and the time at which it expires, by the clock of whoever gave it: the
+A command names its target and the time at which it expires, by the clock of its sender: the
 clocks of machines must agree within seconds.  A process reads the commands that are written after
 its start, so an old one cannot stop a new process.  It carries each id out once.
 """

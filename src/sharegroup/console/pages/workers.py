@@ -1,7 +1,7 @@
 """Worker processes that announce themselves: all, those of an application, and commands for them.
 
-An application is seen by whoever may see the topic of its heartbeats, and steered by an operator of
-the topic of its commands (`sharegroup.fleet`).  The page is not live, because each visit reads the
+Users see an application if they may see the topic of its heartbeats; operators of the topic of its
+commands steer it (`sharegroup.fleet`).  The page is not live, because each visit reads the
 heartbeats of the last hour.
 """
 

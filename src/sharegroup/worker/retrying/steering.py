@@ -5,7 +5,7 @@
 
     run       the record goes to the group's own topic at once
     cancel    it goes there, too, and says so: the worker that gets it makes it a dead letter
-    gone      it is not there any more; whoever asked looks where it is
+    gone      it is not there any more; the process that asked looks where it is
 
 The offset with its metadata is in the transaction, so exactly one owner moves a record.  Offsets
 that the metadata cannot name get a mark in the control topic.  A mark is forgotten when the offset
@@ -89,7 +89,7 @@ class Steering:
         self._marks: dict[int, str] = {}
         """The ids of the records with a mark, by offset.
 
-        If the topic was made anew, another record has the offset, and the mark is not for it.
+        If the topic was made anew, another record has the offset, which the mark does not mean.
         """
 
     async def begin(self) -> None:
