@@ -44,6 +44,13 @@ if TYPE_CHECKING:
         SomeFailed as SomeFailed,
     )
     from sharegroup.worker.records.record import Context as Context, Record as Record
+    from sharegroup.worker.results.asks import (
+        AskEnded as AskEnded,
+        AskFailed as AskFailed,
+        AskTimeout as AskTimeout,
+        TooManyAsks as TooManyAsks,
+    )
+    from sharegroup.worker.results.result import Result as Result, ResultState as ResultState
     from sharegroup.worker.routed import (
         Routed as Routed,
         consumer_group as consumer_group,
@@ -83,6 +90,8 @@ if not TYPE_CHECKING:
             "worker.payloads.registry": "Registry SchemaFormat",
             "worker.records.outcomes": "HandlingTimeout Reject Release RetryAfter SomeFailed",
             "worker.records.record": "Context Record",
+            "worker.results.asks": "AskEnded AskFailed AskTimeout TooManyAsks",
+            "worker.results.result": "Result ResultState",
             "worker.routed": "Routed consumer_group share_group",
             "worker.running.processes": "HandlerCrashed",
             "worker.sender": "NotConnected",

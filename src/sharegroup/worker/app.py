@@ -51,9 +51,11 @@ from sharegroup.worker.declarations.options import (
     ConsumerGroupOptions,
     RouteOptions,
     Topics,
-    check_once,
+    check_store,
     check_together,
 )
+from sharegroup.worker.declarations.outputs import outputs_of
+from sharegroup.worker.declarations.replies import topics_with_replies
 from sharegroup.worker.declarations.route import Route, RouteKind
 from sharegroup.worker.declarations.schedules import (
     THE_RUN,
@@ -243,8 +245,9 @@ class App:
 
     @property
     def topic_list(self) -> tuple[TopicDeclaration, ...]:
-        """The topics that `topic` declared, and that of the schedules if there are any."""
-        return topics_with_schedules(self._topics, self.name, self.schedule_list)
+        """The topics that `topic` declared, and those of schedules and replies if there are any."""
+        topics = topics_with_schedules(self._topics, self.name, self.schedule_list)
+        return topics_with_replies(topics, self.name, self.route_list)
 
     @property
     def route_list(self) -> tuple[Route, ...]:
@@ -349,10 +352,14 @@ class App:
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
         check_together([*self.route_list, *(routed.route for routed in new)])
         for routed in new:
-            check_once(routed.route, self.store)
+            check_store(routed.route, self.store)
+        every = [*self._routed, *new]
+        outputs = outputs_of([routed.route for routed in every], self._topics, self.name)
         for routed in new:
             routed.send.outlet = self.outlet
             routed.route = routed.route.changed(redaction=self._redaction(routed.route))
+        for routed, output in zip(every, outputs, strict=True):
+            routed.route = routed.route.changed(output=output)
         self._routed += new
 
     def topic(
@@ -363,12 +370,14 @@ class App:
         configs: Mapping[str, str] | None = None,
         replication_factor: int | None = None,
         min_insync_replicas: int | None = None,
+        payload: Any = None,
     ) -> str:
         """Declare a topic with its settings and return its name.
 
         ``sharegroup worker plan`` compares the cluster with these declarations.  ``configs`` has
         settings by their Kafka names, such as ``{"retention.ms": "86400000"}``.
         ``replication_factor`` and ``min_insync_replicas`` default to those of the App.
+        ``payload`` is the type of its values, for handlers that send ``to`` it.
         """
         if partitions is not None and not is_whole(partitions, 1, PARTITIONS_MAX):
             raise InvalidConfig(f"topic {name!r}: partitions={partitions}; expected 1 or more")
@@ -382,7 +391,7 @@ class App:
                 f"topic {name!r}: min_insync_replicas={min_insync_replicas} and {MIN_INSYNC!r} in "
                 f"configs; expected only one of them"
             )
-        self._topics += (TopicDeclaration(name, partitions, settings, replication),)
+        self._topics += (TopicDeclaration(name, partitions, settings, replication, payload),)
         return name
 
     def every(

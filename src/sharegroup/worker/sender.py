@@ -20,10 +20,13 @@ from typing import Generic, TypeVar
 from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.records.record import CURRENT_OUTBOX
+from sharegroup.worker.results.asks import Asks, OpenReplyLog
+from sharegroup.worker.results.result import ID_HEADER, checked_id
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.stores.store import Store
 from sharegroup.worker.stores.unique import unique_name, write_once
@@ -57,6 +60,23 @@ class Outlet:
     prepare: Callable[[], Awaitable[object]] | None = None
     """Awaited by the first send; None if nothing has to be prepared or that is done."""
     preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    open_replies: OpenReplyLog | None = None
+    """Opens a reader of replies; None before the application is connected."""
+    asks: Asks | None = None
+    """The asks that wait for replies; made by the first one."""
+
+    def waiting_asks(self) -> Asks:
+        """Return the asks of this process; the application is connected."""
+        if self.asks is None:
+            assert self.open_replies is not None, "it is set before an application is connected"
+            self.asks = Asks(replies_topic(self.app_name), self.open_replies)
+        return self.asks
+
+    async def end_asks(self) -> None:
+        """End all asks, because the application is being disconnected."""
+        asks, self.asks = self.asks, None
+        if asks is not None:
+            await asks.close()
 
     async def prepared(self) -> None:
         """Call `prepare` once; if it fails, the next send calls it again."""
@@ -91,6 +111,7 @@ class Sender(Generic[Sent]):
         topic: str | None = None,
         unique: str | None = None,
         for_: Duration | None = None,
+        id: str | None = None,  # noqa: A002  As `Result.id`.
     ) -> WrittenRecord:
         """Write a record and return where it was written, once it is durable.
 
@@ -101,8 +122,10 @@ class Sender(Generic[Sent]):
         With ``unique``, the record is written only if no other was sent by this name to the group's
         topic in the time ``for_``; otherwise the result is a `SentBefore` with the place of that
         one.  Requires a store: ``App(store=...)``.
+
+        With ``id``, the result of the record is looked up by it (`Routed.result`).
         """
-        outbox, clock = self._connected()
+        outbox, clock = self.connected()
         name_seconds = _name_seconds(unique, for_)
         # Before anything waits: what follows may take long, and the delay counts from the call.
         due_ms = _due_ms(clock.wall_ms(), delay, at)
@@ -121,6 +144,8 @@ class Sender(Generic[Sent]):
                 f"{self._route.shape.name}.send: expected a key of text or bytes, got {key!r}"
             )
         pairs = headers_of(headers)
+        if id is not None:
+            pairs.append((ID_HEADER, checked_id(id).encode("ascii")))
         for add in self.outlet.before_send:
             add(target, pairs)
         write: Callable[[], Awaitable[WrittenRecord]]
@@ -144,12 +169,13 @@ class Sender(Generic[Sent]):
         topic: str | None = None,
         unique: str | None = None,
         for_: Duration | None = None,
+        id: str | None = None,  # noqa: A002  As `Result.id`.
     ) -> WrittenRecord:
         """Send from a thread, such as that of a handler that is a plain function.
 
         Blocks for up to 60 seconds until the record is durable.
         """
-        self._connected()
+        self.connected()
         loop = self.outlet.loop
         assert loop is not None, "a connected sender has a loop"
         if asyncio._get_running_loop() is loop:  # The loop would wait for itself.
@@ -166,6 +192,7 @@ class Sender(Generic[Sent]):
             topic=topic,
             unique=unique,
             for_=for_,
+            id=id,
         )
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
@@ -178,7 +205,8 @@ class Sender(Generic[Sent]):
             )
         return Postponer(outbox, clock, route.group, Tiers.of(route.retry_tiers))
 
-    def _connected(self) -> tuple[Outbox, WorkerClock]:
+    def connected(self) -> tuple[Outbox, WorkerClock]:
+        """Return the producer and the clock; raises NotConnected without them."""
         outlet = self.outlet
         if outlet.outbox is not None and outlet.clock is not None:
             return CURRENT_OUTBOX.get() or outlet.outbox, outlet.clock

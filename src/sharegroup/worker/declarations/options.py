@@ -16,6 +16,7 @@ from sharegroup.worker.declarations.checks import (
 )
 from sharegroup.worker.declarations.foreign_options import elsewhere_of, refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
+from sharegroup.worker.declarations.outputs import output_problems
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import (
     Batching,
@@ -73,6 +74,9 @@ class CommonOptions(TypedDict, total=False):
     steering: bool
     once_by: Callable[[Any], str | int] | None
     once_for: Duration
+    to: str | None
+    replies: bool
+    result_for: Duration
     redact: Redact | None
 
 
@@ -157,6 +161,7 @@ WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "batching": ("batch", _batching),
     "retry_tiers": ("retry_tiers", _tiers),
     "once_seconds": ("once_for", delay_seconds),
+    "result_seconds": ("result_for", delay_seconds),
 }
 """Field of the route: the name of its option, and the function that converts its value."""
 
@@ -216,6 +221,7 @@ def _contradictions(route: Route) -> Iterator[str]:
     if route.order_by is not None and shape.is_batch:
         yield "order_by: a batch handler has no order among the records of its list"
     yield from _once_problems(route)
+    yield from output_problems(route)
     tiers = route.retry_tiers
     if (
         not tiers
@@ -262,8 +268,13 @@ def _consumer_contradictions(route: Route) -> Iterator[str]:
         )
 
 
-def check_once(route: Route, store: Store | None) -> None:
-    """Raise InvalidConfig if a handler with ``once_by`` has no store with transactions."""
+def check_store(route: Route, store: Store | None) -> None:
+    """Raise InvalidConfig if a handler has no store for its results or for ``once_by``."""
+    if route.result_seconds and store is None:
+        raise InvalidConfig(
+            f"{route.kind} group {route.group!r}, handler {route.shape.name}: result_for requires "
+            f"a store: App(..., store=SqliteStore('results.db')), or PostgresStore or RedisStore"
+        )
     if route.once_by is not None and not isinstance(store, TransactionalStore):
         raise InvalidConfig(
             f"{route.kind} group {route.group!r}, handler {route.shape.name}: "

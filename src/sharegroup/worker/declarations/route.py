@@ -184,15 +184,28 @@ class Route:
     once_by: Callable[[Any], str | int] | None = None
     """The identity of the work; the handler runs once for each in `once_seconds`."""
     once_seconds: float = 0.0
+    to: str | None = None
+    """The topic to which the handler's return value is sent; None if it is not sent."""
+    replies: bool = False
+    """Whether senders may ask for the return value (`Routed.ask`)."""
+    result_seconds: float = 0.0
+    """How long the store keeps the result of each record; 0 if it keeps none."""
     redact: Redact | None = field(default=None, repr=False)
     """Removes secrets from exception texts, before the application's function does."""
     redaction: Redaction | None = field(default=None, repr=False, compare=False)
     """Calls `redact` and the application's function; set by the application that runs the route."""
     codec: Codec = field(init=False, repr=False, compare=False)
     """Built once from the annotation and `payload`."""
+    output: Codec | None = field(default=None, repr=False, compare=False)
+    """The codec of the records in the topic `to`; set by the application that has the route."""
+    return_codec: Codec | None = field(init=False, repr=False, compare=False)
+    """The codec of the return value in replies and results; None without them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", codec_for(self.shape.payload_type, self.payload))
+        is_read = self.replies or self.result_seconds
+        returned = codec_for(self.shape.return_type) if is_read else None
+        object.__setattr__(self, "return_codec", returned)
 
     def changed(self, **changes: object) -> Route:
         """A copy with other settings and the same codec, which may have a registry client."""
@@ -201,6 +214,11 @@ class Route:
         for name, value in changes.items():
             object.__setattr__(route, name, value)
         return route
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the outcome of its records is written: to the store, or to who asked."""
+        return self.replies or self.result_seconds > 0
 
     @property
     def is_share(self) -> bool:

@@ -151,6 +151,7 @@ class AppLife:
         app = self._app
         parts = kafka_parts(app)
         self._parts, self._is_client = parts, is_client
+        app.outlet.open_replies = parts.open_replies
         where = app.cluster.where
         try:
             async with reporting_unreachable(app.name, where, parts.reachability, parts.clock):
@@ -178,6 +179,7 @@ class AppLife:
         try:
             yield
         finally:
+            await outlet.end_asks()
             used, outlet.store = outlet.store, None
             outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
             for route in app.route_list:

@@ -24,7 +24,6 @@ from sharegroup.worker.decisions.decide import Postpone, Redeliver
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route, StartFrom
 from sharegroup.worker.events import Events
-from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import DeliveredRecord, RecordSource
 from sharegroup.worker.records.outcomes import Stopped
@@ -36,6 +35,7 @@ from sharegroup.worker.running.held_retries import HeldRetry
 from sharegroup.worker.running.intake import Intake
 from sharegroup.worker.running.partition_changes import PartitionChanges
 from sharegroup.worker.running.record_routing import RecordRouting
+from sharegroup.worker.running.returned import Around
 from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.settlement import HELD_OF_LOCKS
@@ -100,7 +100,7 @@ class GroupRunner:
         *,
         limits: ShareGroupLimits,
         alone: Alone | None = None,
-        middlewares_of: Callable[[Route], Sequence[Middleware]],
+        around_of: Callable[[Route, GroupParts], Around],
     ) -> None:
         in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
         group, own_topic = routes[0].group, routes[0].own_topic
@@ -125,7 +125,9 @@ class GroupRunner:
             tiers=Tiers.of(routes[0].retry_tiers),
             alone=alone,
         )
-        self.runners = [RouteRunner(route, self._parts, middlewares_of(route)) for route in routes]
+        self.runners = [
+            RouteRunner(route, self._parts, around_of(route, self._parts)) for route in routes
+        ]
         self._parts.alone.join(self)
         self._routing = RecordRouting(self.runners, self._parts)
         changes.join(self._parts, self._routing, self._postpone)

@@ -17,7 +17,6 @@ from typing import Unpack
 
 from sharegroup.worker.decisions.decide import Redeliver
 from sharegroup.worker.declarations.route import Batching, Route
-from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Outbox, SendOptions, WrittenRecord
 from sharegroup.worker.records.outcomes import GivenUp
 from sharegroup.worker.records.record import (
@@ -33,6 +32,7 @@ from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.level import LEVEL_START, Level
 from sharegroup.worker.running.record_queue import RecordQueue
+from sharegroup.worker.running.returned import NOTHING_AROUND, Around
 from sharegroup.worker.running.route_handler import RouteHandler
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
@@ -120,21 +120,19 @@ class RouteRunner:
         "runs", "settlement", "slots",
     )  # fmt: skip
 
-    def __init__(
-        self, route: Route, parts: GroupParts, middlewares: Sequence[Middleware] = ()
-    ) -> None:
+    def __init__(self, route: Route, parts: GroupParts, around: Around = NOTHING_AROUND) -> None:
         batching = _batching_of(route)
         batch_size = 1 if batching is None else batching.size
         clock = parts.clock
         self.route = route
         self.counts = HandlerCounts(route.group, route.shape.name)
         self.queue = RecordQueue(route, clock, parts.room, batch_size=batch_size)
-        self.settlement = Settlement(route, self.queue, self.counts, parts)
+        self.settlement = Settlement(route, self.queue, self.counts, parts, around.returned)
         self.runs = HandlerRuns(route, self.settlement, self.counts, parts)
         self.slots: list[HandlerSlot] = []
         self._alone = parts.alone
         self._clock = clock
-        self._handler = RouteHandler(route, middlewares)
+        self._handler = RouteHandler(route, around.middlewares)
         self._capacity = RouteCapacity(route, clock.now(), batch_size=batch_size)
         self._pace = LoopPace()
         self._tasks: asyncio.TaskGroup | None = None

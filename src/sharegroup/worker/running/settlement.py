@@ -35,6 +35,7 @@ from sharegroup.worker.running.alone import AloneRun
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.pending_writes import PendingWrite, TopicGate
 from sharegroup.worker.running.record_queue import RecordQueue
+from sharegroup.worker.running.returned import Returned
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.telemetry.state import HandlerCounts
 
@@ -42,21 +43,30 @@ HELD_OF_LOCKS = 2
 """At most 1/HELD_OF_LOCKS of a partition's locks may be held; the rest serve new records."""
 WITHOUT_RENEWAL = 1 / 4
 """The part of a lock's duration that is left for a held record to run, if locks are not renewed."""
+NO_TOPIC = "(none)"
+"""The gate of a record that is reported and then rejected without a letter; it never closes."""
 
 
 class Settlement:
     """Settles, holds, postpones or dead-letters the records of one route."""
 
-    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_route")
+    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_report", "_route")
 
     def __init__(
-        self, route: Route, queue: RecordQueue, counts: HandlerCounts, parts: GroupParts
+        self,
+        route: Route,
+        queue: RecordQueue,
+        counts: HandlerCounts,
+        parts: GroupParts,
+        returned: Returned | None = None,
     ) -> None:
         self._route = route
         self._queue = queue
         self._counts = counts
         self._parts = parts
         self._is_manual = route.commit == "manual"
+        self._report = returned.failed if returned is not None and route.is_reported else None
+        """Writes the result of a record that failed finally; None if nobody is told."""
         self._burier: Burier | None = None
         """Made for the first dead letter, because the member id is known by then."""
 
@@ -211,19 +221,33 @@ class Settlement:
         topic = self._burier.topic
         # Nothing is to be written first, so nothing can be lost by rejecting at once.
         if topic is None or not step.is_kept:
-            self._settle(record, record.delivery.reject)
-            if (
-                step.reason != DeadLetterReason.REJECTED
-            ):  # `handler_runs` counts and reports a Reject.
-                self._counts.rejected += 1
-                parts.events.tell("record.rejected", record, step.error, {"reason": step.reason})
+            if self._report is None:
+                self._reject(record, step)
+            else:
+                write = PendingWrite(record, partial(parts.gate, NO_TOPIC), _nothing, parts.clock)
+                parts.writes.begin(write, self._reject_reported(record, step))
             return
         outbox = self._transaction_of(record)
         attempt = partial(self._burier.bury, record.delivery, step, outbox=outbox)
         write = PendingWrite(record, partial(parts.gate, topic), attempt, parts.clock)
         parts.writes.begin(write, self._settle_buried(write, step, topic))
 
+    def _reject(self, record: TakenRecord, step: Bury) -> None:
+        self._settle(record, record.delivery.reject)
+        if step.reason != DeadLetterReason.REJECTED:  # `handler_runs` counts and reports a Reject.
+            self._counts.rejected += 1
+            details = {"reason": step.reason}
+            self._parts.events.tell("record.rejected", record, step.error, details)
+
+    async def _reject_reported(self, record: TakenRecord, step: Bury) -> None:
+        assert self._report is not None, "the caller has asked"
+        await self._report(record, step)
+        self._reject(record, step)
+
     async def _settle_buried(self, write: PendingWrite, step: Bury, topic: str) -> None:
+        if self._report is not None:
+            # Before the letter: a redriven letter runs again, and its result is the later one.
+            await self._report(write.record, step)
         if await write.acknowledged():
             record = write.record
             self._counts.dead_lettered += 1
@@ -252,3 +276,7 @@ class Settlement:
 
     def _say_not_held(self, record: TakenRecord, error: IllegalStateError) -> None:
         self._parts.events.say(logging.WARNING, "record.not_held", record, f"error={error}")
+
+
+async def _nothing(*, shrunk: bool) -> None:
+    """The write of a record that needs none."""
