@@ -72,11 +72,10 @@ class Outlet:
             self.asks = Asks(replies_topic(self.app_name), self.open_replies)
         return self.asks
 
-    async def end_asks(self) -> None:
-        """End all asks, because the application is being disconnected."""
+    def disconnected_asks(self) -> Asks | None:
+        """Give up the asks that wait, for the caller to close."""
         asks, self.asks = self.asks, None
-        if asks is not None:
-            await asks.close()
+        return asks
 
     async def prepared(self) -> None:
         """Call `prepare` once; if it fails, the next send calls it again."""

@@ -179,13 +179,17 @@ class AppLife:
         try:
             yield
         finally:
-            await outlet.end_asks()
+            asks = outlet.disconnected_asks()
             used, outlet.store = outlet.store, None
             outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
             for route in app.route_list:
                 route.codec.close()
-            if used is not None:
-                await used.close()
+            try:
+                if asks is not None:
+                    await asks.close()
+            finally:
+                if used is not None:
+                    await used.close()
 
     @asynccontextmanager
     async def opened(

@@ -112,14 +112,14 @@ class Asks:
 
         Call `end` afterwards.  Raises KafkaError if the topic for replies cannot be read.
         """
+        async with self._starting:
+            if self._reader is None:
+                await self._start()
         if len(self._waiting) >= self._asks_max:
             raise TooManyAsks(
                 f"{len(self._waiting)} asks wait for their replies in this process; expected at "
                 f"most {self._asks_max}: start fewer at a time, or send and look results up later"
             )
-        async with self._starting:
-            if self._reader is None:
-                await self._start()
         self._count += 1
         address = ReplyAddress(self._partition, f"{self._process}.{self._count}")
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

@@ -29,7 +29,7 @@ from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Middleware, Proceed
 from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock
 from sharegroup.worker.records.outcomes import Reject, Release
-from sharegroup.worker.records.record import CURRENT_OUTBOX, Record
+from sharegroup.worker.records.record import CURRENT_OUTBOX, CURRENT_SLOT, Record
 from sharegroup.worker.results.reply import REPLY_HEADER, ReplyAddress, address_of, reply_of
 from sharegroup.worker.results.result import (
     ID_HEADER,
@@ -92,7 +92,7 @@ class Returned:
         """Send what the handler returns to the topic `to`; None is not sent."""
         value = await proceed(call)
         record = call.record
-        if value is not None and record.decision in (None, "accept"):
+        if value is not None and _is_accepted(record):
             await self._send(value, record)
         return value
 
@@ -106,7 +106,7 @@ class Returned:
             if self._route.retry is not None and not isinstance(error, Reject | Release):
                 await self._keep_failure(record, error, started_ms)
             raise
-        if record.decision not in (None, "accept"):
+        if not _is_accepted(record):
             return value
         result = await self._done_before(record) if call.passed_over else None
         if result is None:
@@ -145,7 +145,7 @@ class Returned:
             self._warn("result.unwritten", result, unkept)
         await self._reply(record.delivery.headers, result)
 
-    # Its parts.
+    # Their parts.
 
     async def _send(self, value: Any, record: Record) -> None:
         route, outlet = self._route, self._outlet
@@ -296,3 +296,14 @@ class Returned:
             "without it'",
             *(event, self._route.group, self._route.shape.name, result.id, result.state, error),
         )
+
+
+def _is_accepted(record: Record) -> bool:
+    """Whether a record whose handler has returned is to be accepted, as far as it is known now.
+
+    A handler that swallows its interruption returns, too: then the verdict counts, and the record
+    runs again or has become a dead letter.
+    """
+    slot = CURRENT_SLOT.get()
+    is_running = any(taken.handler_record is record for taken in slot.records)
+    return is_running and slot.verdict is None and record.decision in (None, "accept")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,38 @@ def test_crash_between_the_send_and_the_end_sends_again_and_loses_nothing() -> N
         await t.advance("1m")
         assert sent.outcome == "accepted"
         assert [record.value for record in t.in_topic("billed")] == [b"7", b"7"]
+
+    run(app, test, patience_seconds=0.01)
+
+
+@pytest.mark.parametrize("grace", ["ends", "is given up"])
+def test_handler_that_swallows_its_interruption_sends_and_reports_nothing(grace: str) -> None:
+    app = App("orders-service", store=MemoryStore())
+    app.topic("billed", payload=int)
+    late = asyncio.Event()
+
+    @app.share_group(
+        *("billing",), topics="orders", to="billed", result_for="1h", max_handling="1s", retry=None
+    )
+    async def bill(order: Order) -> int:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if grace == "is given up":
+                with suppress(asyncio.CancelledError):
+                    await late.wait()
+        return order.id
+
+    async def test(t: AppTest) -> None:
+        sent = await t.send(bill, Order(7))
+        await t.advance("1m")
+        late.set()
+        await t.settle()
+        assert sent.outcome == "dead_lettered"
+        assert t.in_topic("billed") == []
+        result = await bill.result("orders-0-0")
+        assert result is not None
+        assert result.state == "failed"
 
     run(app, test, patience_seconds=0.01)
 
