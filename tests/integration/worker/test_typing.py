@@ -69,7 +69,7 @@ async def main() -> None:
     audit(Order(3))  # error: call-arg
     cents: int = await price.ask(Order(3), timeout="1s")
     text: str = await price.ask(Order(3), timeout="1s")  # error: assignment
-    await price.ask("text", timeout="1s")  # error: arg-type
+    await price.ask("text", timeout="1s")  # error: call-overload
     found = await price.result("order-3")
     more: str | None = found.value if found else None  # error: assignment
 

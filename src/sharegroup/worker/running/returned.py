@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
@@ -43,6 +43,7 @@ from sharegroup.worker.results.result import (
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.sender import Outlet
 from sharegroup.worker.stores.store import Store, StoreUnavailable
+from sharegroup.worker.telemetry.state import HandlerCounts
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +78,15 @@ NOTHING_AROUND = Around()
 class Returned:
     """Sends on, keeps and replies with what the handler of one route returns."""
 
-    __slots__ = ("_clock", "_has_warned", "_outlet", "_parts", "_route")
+    __slots__ = ("_clock", "_outlet", "_parts", "_route", "counts")
 
     def __init__(self, route: Route, outlet: Outlet, parts: MemberParts) -> None:
         self._route = route
         self._outlet = outlet
         self._parts = parts
         self._clock = parts.clock
-        self._has_warned = False
+        self.counts: HandlerCounts | None = None
+        """The counts of the route; set by its `RouteRunner`."""
 
     # The middleware.
 
@@ -142,7 +144,7 @@ class Returned:
             await self._keep(result)
         # A store of the application may raise anything, and the record must be settled.
         except Exception as unkept:  # noqa: BLE001
-            self._warn("result.unwritten", result, unkept)
+            self._not_written("result", result, unkept)
         await self._reply(record.delivery.headers, result)
 
     # Their parts.
@@ -221,7 +223,7 @@ class Returned:
         try:
             await self._put(result)
         except Exception as unkept:  # noqa: BLE001  The failure of the handler counts.
-            self._warn("result.unwritten", result, unkept)
+            self._not_written("result", result, unkept)
 
     def _text(self, error: BaseException) -> str:
         return message_of(error, TEXT_CHARACTERS_MAX, self._route.redaction)
@@ -271,7 +273,7 @@ class Returned:
         try:
             await self._write_reply(outbox, address, result)
         except KafkaError as error:
-            self._warn("reply.unwritten", result, error)
+            self._not_written("reply", result, error)
 
     async def _write_reply(
         self, outbox: Outbox, address: ReplyAddress, result: Result[bytes]
@@ -287,14 +289,19 @@ class Returned:
             partition=address.partition,
         )
 
-    def _warn(self, event: str, result: Result[bytes], error: Exception) -> None:
-        level = logging.DEBUG if self._has_warned else logging.WARNING
-        self._has_warned = True
+    def _not_written(
+        self, what: Literal["result", "reply"], result: Result[bytes], error: Exception
+    ) -> None:
+        assert self.counts is not None, "set when the handler was started"
+        unwritten = self.counts.unwritten
+        unwritten[what] = unwritten.get(what, 0) + 1
+        # Once with a warning: while a store is away, there would be one for each record.
+        level = logging.WARNING if unwritten[what] == 1 else logging.DEBUG
         log.log(
             level,
-            "event=%s group=%s handler=%s id=%s state=%s error=%r effect='the record is settled "
-            "without it'",
-            *(event, self._route.group, self._route.shape.name, result.id, result.state, error),
+            "event=%s.unwritten group=%s handler=%s id=%s state=%s error=%r effect='the record is "
+            "settled without it' action='look at sharegroup_worker_unwritten_total for more'",
+            *(what, self._route.group, self._route.shape.name, result.id, result.state, error),
         )
 
 

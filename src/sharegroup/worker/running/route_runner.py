@@ -126,6 +126,8 @@ class RouteRunner:
         clock = parts.clock
         self.route = route
         self.counts = HandlerCounts(route.group, route.shape.name)
+        if around.returned is not None:
+            around.returned.counts = self.counts
         self.queue = RecordQueue(route, clock, parts.room, batch_size=batch_size)
         self.settlement = Settlement(route, self.queue, self.counts, parts, around.returned)
         self.runs = HandlerRuns(route, self.settlement, self.counts, parts)

@@ -39,7 +39,7 @@ from sharegroup.worker.running.group_runner import GroupRunner
 from sharegroup.worker.running.once import run_once
 from sharegroup.worker.running.returned import Around, Returned
 from sharegroup.worker.stores.store import TransactionalStore
-from sharegroup.worker.telemetry.state import HandlerCounts, Phase, WorkerState
+from sharegroup.worker.telemetry.state import AskFigures, HandlerCounts, Phase, WorkerState
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
@@ -102,7 +102,9 @@ class Worker:
         """The phase of the worker and the state of its groups, for health checks and gauges."""
         schedules = (figures for owner in self._schedules for figures in owner.figures())
         groups = tuple(group.state for group in self._groups)
-        return WorkerState(self._phase, groups, tuple(schedules))
+        asks = self._app.outlet.asks
+        asked = None if asks is None else AskFigures(asks.waiting, asks.unawaited)
+        return WorkerState(self._phase, groups, tuple(schedules), asked)
 
     @property
     def counts(self) -> tuple[HandlerCounts, ...]:

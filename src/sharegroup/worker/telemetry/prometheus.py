@@ -133,6 +133,21 @@ PHASE = MetricFamily(
     "`stopped`, `failed`.",
     ("phase",),
 )  # fmt: skip
+UNWRITTEN = MetricFamily(
+    "sharegroup_worker_unwritten_total", "counter", "records",
+    "Outcomes of records that could not be told, by what was not written: a `result` to the store, "
+    "or a `reply` to who asked.",
+    (*_HANDLER, "what"),
+)  # fmt: skip
+ASKS = MetricFamily(
+    "sharegroup_worker_asks_waiting", "gauge", "",
+    "Asks of this process that wait for a reply (absent before its first one).", (),
+)  # fmt: skip
+UNAWAITED = MetricFamily(
+    "sharegroup_worker_replies_unawaited_total", "counter", "records",
+    "Replies that came when the ask of this process waited no more, or again; they were dropped.",
+    (),
+)  # fmt: skip
 SCHEDULE_RUNS = MetricFamily(
     "sharegroup_worker_schedule_runs_total", "counter", "records",
     "Runs of a schedule that this process has written.", ("schedule",),
@@ -152,7 +167,7 @@ SCHEDULE_OVERDUE = MetricFamily(
 FAMILIES = (
     IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
     DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
-    SCHEDULE_RUNS, SCHEDULE_MISSED, SCHEDULE_OVERDUE,
+    UNWRITTEN, ASKS, UNAWAITED, SCHEDULE_RUNS, SCHEDULE_MISSED, SCHEDULE_OVERDUE,
 )  # fmt: skip
 """All metric families, in the order of ``docs/metrics.md``."""
 
@@ -210,6 +225,9 @@ def _values(worker: Observed, waiting: GroupBacklog | None) -> Iterator[Value]:
         yield JOINED, name, float(group.joined)
     for phase in Phase:
         yield PHASE, (str(phase),), float(state.phase is phase)
+    if state.asks is not None:
+        yield ASKS, (), state.asks.waiting
+        yield UNAWAITED, (), state.asks.unawaited
     for schedule, runs, missed, overdue_seconds in state.schedules:
         yield SCHEDULE_RUNS, (schedule,), runs
         yield SCHEDULE_MISSED, (schedule,), missed
@@ -242,3 +260,5 @@ def _handler_values(counts: HandlerCounts) -> Iterator[Value]:
     yield UNREADABLE, labels, counts.unreadable
     yield TIMED_OUT, labels, counts.timed_out
     yield LOCKS_LOST, labels, counts.lock_lost
+    for what, count in counts.unwritten.items():
+        yield UNWRITTEN, (*labels, what), count

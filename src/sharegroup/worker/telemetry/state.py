@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from sharegroup.client.net.cluster import Reachability
@@ -75,6 +75,8 @@ class HandlerCounts:
     unreadable: int = 0
     timed_out: int = 0
     lock_lost: int = 0
+    unwritten: dict[Literal["result", "reply"], int] = field(default_factory=dict)
+    """Results and replies that could not be written, for handlers that have them."""
     handling: Histogram = field(default_factory=Histogram)
     """The durations of handler runs."""
     queued: Histogram = field(default_factory=Histogram)
@@ -125,6 +127,14 @@ class WorkerGroupState:
     """Records of the group's own topic without a handler in this process, by their outcome."""
 
 
+class AskFigures(NamedTuple):
+    """The asks of this process."""
+
+    waiting: int
+    unawaited: int
+    """Replies that came when nobody waited for them any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerState:
     """The state of the worker in this process."""
@@ -133,6 +143,8 @@ class WorkerState:
     groups: tuple[WorkerGroupState, ...] = ()
     schedules: tuple[ScheduleFigures, ...] = ()
     """The schedules that this process owns, or has made runs of."""
+    asks: AskFigures | None = None
+    """None before the first ask of this process."""
 
     @property
     def is_ready(self) -> bool:
