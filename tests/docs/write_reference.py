@@ -27,6 +27,9 @@ SECTIONS = {
     "Around handlers": ("Call", "Proceed", "Event"),
     "What goes wrong": ("HandlingTimeout", "HandlerCrashed", "UnreadablePayload", "NotConnected"),
     "Sending": ("worker.sender.Sender", "SentBefore"),
+    "Return values": (
+        *("Result", "ResultState", "AskFailed", "AskTimeout", "AskEnded", "TooManyAsks"),
+    ),
     "Stores": (
         "Store", "MemoryStore", "SqliteStore", "PostgresStore", "RedisStore",
         "Reserved", "Held", "Confirmed", "StoreUnavailable",
