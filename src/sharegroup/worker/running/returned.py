@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers
-from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.replies import replies_topic
@@ -272,7 +271,8 @@ class Returned:
             return
         try:
             await self._write_reply(outbox, address, result)
-        except KafkaError as error:
+        # A closed producer raises other errors, too; the record must be settled.
+        except Exception as error:  # noqa: BLE001
             self._not_written("reply", result, error)
 
     async def _write_reply(

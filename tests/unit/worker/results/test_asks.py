@@ -28,6 +28,7 @@ from sharegroup.worker.results.asks import Asks
 from sharegroup.worker.testing.app_test import AppTest
 
 REPLIES = "orders-service.replies"
+FORGED = "0/0123456789abcdef.1"
 
 
 @dataclass
@@ -307,18 +308,21 @@ def test_forged_replies_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     run(app, test)
 
 
+@pytest.mark.parametrize("error", [None, RuntimeError("the producer is closed")])
+@pytest.mark.parametrize("total", [30, -1])
 def test_reply_that_cannot_be_written_is_missed_by_its_asker_alone(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, error: Any, total: int
 ) -> None:
     app, bill = asked()
 
     async def test(t: AppTest) -> None:
-        t.fail_writes(REPLIES)
-        asking = asyncio.create_task(bill.ask(Order(7, 30), timeout="5s"))
+        t.fail_writes(REPLIES, error)
+        asking = asyncio.create_task(bill.ask(Order(7, total), timeout="5s"))
+        other = await t.send(bill, Order(8, total), headers={"sharegroup-reply": FORGED})
         await t.advance("5s")
         with pytest.raises(AskTimeout):
             await asking
-        assert t.committed("billing", "orders") == {}
+        assert other.outcome == ("accepted" if total > 0 else "dead_lettered")
 
     with caplog.at_level(logging.WARNING):
         run(app, test)
