@@ -62,7 +62,7 @@ def application(bootstrap: str, topic: str, *, exactly_once: bool) -> tuple[App,
     return app, Scene(app, declared, mailed)
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("exactly_once", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_chain_asks_and_results_on_a_broker(bootstrap: str, topic: str, exactly_once: bool) -> None:
     app, scene = application(bootstrap, topic, exactly_once=exactly_once)
     asker, other = application(bootstrap, topic, exactly_once=exactly_once)
