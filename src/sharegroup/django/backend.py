@@ -73,11 +73,11 @@ class SharegroupBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result with this id; raises TaskResultDoesNotExist if there is none."""
         # Imported here: tasks are declared before models may be imported.
-        from sharegroup.django.models import ID_CHARACTERS, StoredResult
-        from sharegroup.django.results import result_of
+        from sharegroup.django.models import StoredResult
+        from sharegroup.django.results import is_id, result_of
 
         name = str(result_id)
-        if len(name) > ID_CHARACTERS or not name.isalnum():  # PostgreSQL refuses U+0000.
+        if not is_id(name):
             raise TaskResultDoesNotExist(result_id)
         rows = StoredResult.objects.using(self.task_options.database)
         row = rows.filter(id=name, backend=self.alias).first()

@@ -21,11 +21,10 @@ def enqueue(
     """Store a task, and publish it when the transaction commits."""
     result = new_result(task, args, kwargs, task_app.backend)
     database = task_app.options.database
-    publisher = PUBLISHERS.of(task_app)
     # Without a savepoint: the caller's transaction has its tasks, or is rolled back.
     with transaction.atomic(using=database, savepoint=False):
         publication = _publication(task_app, database)
-        is_claimed = not publisher.is_paused and len(publication.tasks) < TASKS_MAX
+        is_claimed = not PUBLISHERS.is_paused(task_app) and len(publication.tasks) < TASKS_MAX
         waiting = put(result, database, is_claimed=is_claimed)
         if is_claimed:
             publication.tasks.append(waiting)

@@ -43,7 +43,7 @@ class TaskOptions:
     retry: Retry = NO_RETRY
     """A mapping with the options of `Retry`; exception classes are given by their paths."""
     max_handling: Duration | None = "1h"
-    """A task that waits for its turn and runs for longer is interrupted and fails."""
+    """A task that runs for longer is interrupted, and this attempt fails."""
     grace: Duration = "30s"
     """The time that running tasks get to finish when the worker stops."""
     result_bytes_max: int = RESULT_BYTES

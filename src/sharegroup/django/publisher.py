@@ -17,7 +17,7 @@ from concurrent.futures import Future
 
 from sharegroup.client.loop_thread import LoopThread
 from sharegroup.django.outbox import WaitingTask, give_back, remove
-from sharegroup.django.sending import send_all
+from sharegroup.django.sending import SEND_SECONDS, send_all
 from sharegroup.django.task_app import TaskApp
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,13 @@ class Publisher:
     def publish(self, tasks: Sequence[WaitingTask]) -> None:
         """Write the records of tasks and delete their rows; blocks for some seconds at most."""
         database = self._task_app.options.database
-        published, failed = self._loop_thread.run(self._send(tasks))
+        try:
+            published, failed = self._loop_thread.run(self._send(tasks))
+        except Exception:
+            # As by wrong options of the client: the relay reports it as well, again and again.
+            self._paused_until = time.monotonic() + PAUSE_SECONDS
+            give_back(database, tasks, 0.0)
+            raise
         remove(database, published)
         if failed:
             self._paused_until = time.monotonic() + PAUSE_SECONDS
@@ -81,7 +87,9 @@ class Publisher:
     async def _send(
         self, tasks: Sequence[WaitingTask]
     ) -> tuple[list[WaitingTask], list[WaitingTask]]:
-        await asyncio.wrap_future(self._ready)
+        async with asyncio.timeout(SEND_SECONDS):
+            # Shielded, because an interrupt of one caller must not cancel what all wait for.
+            await asyncio.shield(asyncio.wrap_future(self._ready))
         return await send_all(self._task_app.senders, tasks)
 
 
@@ -108,6 +116,12 @@ class Publishers:
                 # An application of its own: one that a parent process connected stays so here.
                 publisher = self._by_backend[task_app.identity] = Publisher(task_app.another())
             return publisher
+
+    def is_paused(self, task_app: TaskApp) -> bool:
+        """Whether the last tasks could not be published a moment ago; makes no publisher."""
+        self._notice_fork()
+        publisher = self._by_backend.get(task_app.identity)
+        return publisher is not None and publisher.is_paused
 
     def close(self) -> None:
         """Close all publishers; the next use makes new ones."""

@@ -19,8 +19,9 @@ from typing import TypeVar
 
 from django.db import Error as DatabaseError, connections
 
-from sharegroup.django.connections import renew_connections
+from sharegroup.django.connections import AWAY, renew_connections
 from sharegroup.django.outbox import ROWS_PER_TURN_MAX, claim, give_back, remove
+from sharegroup.django.results import is_id
 from sharegroup.django.runs import TaskRuns
 from sharegroup.django.sending import Senders, send_all
 from sharegroup.worker import Event
@@ -62,13 +63,13 @@ class Relay:
     def note_letter(self, event: Event) -> None:
         """Note a dead letter, whose result is to be FAILED if it has no outcome."""
         key, redrives = event.details["key"], event.details["redrives"]
-        if key is None:
+        if not is_id(name := (key or b"").decode("utf-8", "replace")):
             return  # Not a record of this backend.
         if len(self._letters) >= LETTERS_MAX:
             log.error("event=letter_not_noted task=%r reason='the database is away'", key)
             return
         why = event.error or RuntimeError(f"dead letter: {event.details['reason']}")
-        self._letters.append(_Letter(key.decode("utf-8", "replace"), redrives, why))
+        self._letters.append(_Letter(name, redrives, why))
 
     async def start(self) -> None:
         """Start to look for tasks."""
@@ -122,8 +123,14 @@ class Relay:
     def _note_letters(self) -> None:
         while self._letters:
             letter = self._letters[0]
-            self._runs.fail(letter.id, letter.redrives, letter.error)
-            self._letters.popleft()  # Not before, because the database may be away.
+            try:
+                self._runs.fail(letter.id, letter.redrives, letter.error)
+            except AWAY:
+                raise  # It stays, and is noted by a later turn.
+            # One letter must not keep the relay from all that follows.
+            except Exception:
+                log.exception("event=letter_not_noted task=%s", letter.id)
+            self._letters.popleft()
 
     async def _in_thread(self, function: Callable[[], Result]) -> Result:
         def call() -> Result:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from sharegroup.django.json_values import storable
-from sharegroup.django.models import StoredResult
+from sharegroup.django.models import ID_CHARACTERS, StoredResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,6 +90,11 @@ def result_of(row: StoredResult) -> TaskResult:
     )
     object.__setattr__(result, "_return_value", row.return_value)
     return result
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be the id of a result; PostgreSQL refuses a query for U+0000."""
+    return 0 < len(text) <= ID_CHARACTERS and text.isalnum()
 
 
 def with_error(errors: list[dict[str, str]], error: BaseException) -> list[dict[str, str]]:

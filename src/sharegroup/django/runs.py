@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
+from django.db import close_old_connections, transaction
 from django.tasks.base import TaskContext, TaskResult, TaskResultStatus
 from django.tasks.signals import task_finished, task_started
 from django.utils import timezone
@@ -80,11 +80,14 @@ class TaskRuns:
             if row is not None:
                 self._call(_Attempt(row), record)
         finally:
-            renew_connections()
+            close_old_connections()
             self.connections.note()
 
     def fail(self, task_id: str, redrives: int, error: BaseException) -> None:
-        """Make a result FAILED whose record became a dead letter, unless it has an outcome."""
+        """Make a result FAILED whose record became a dead letter, unless it has an outcome.
+
+        Raises the database's error if that is away.
+        """
         rows = StoredResult.objects.using(self._database).filter(backend=self._backend)
         row = rows.filter(id=task_id).first()
         if row is None or row.status in FINISHED or row.redrives != redrives:
@@ -94,7 +97,9 @@ class TaskRuns:
             attempt.result = result_of(row)
         except Exception as broken:  # noqa: BLE001  Importing a task runs code of the application.
             log.warning("event=task_not_imported task=%s error=%r", row.id, broken)
-        self._store_failure(attempt, error, is_last=True)
+        outcome = _failure(row, error, is_last=True)
+        if self._update(row, outcome):
+            self._tell_finished(attempt, outcome)
 
     def _begin(self, order: TaskOrder, record: Record) -> StoredResult | None:
         """Make the result RUNNING; None if there is nothing to run."""
@@ -154,40 +159,36 @@ class TaskRuns:
             "finished_at": timezone.now(),
             "return_value": value,
         }
-        if self._store(attempt, outcome) and attempt.result is not None:
-            task_finished.send_robust(sender=self._sender, task_result=attempt.result)
+        self._store(attempt, outcome)
 
     def _store_failure(self, attempt: _Attempt, error: BaseException, *, is_last: bool) -> None:
-        outcome: dict[str, Any] = {
-            "status": TaskResultStatus.FAILED if is_last else TaskResultStatus.READY,
-            "errors": with_error(attempt.row.errors, error),
-        }
-        if is_last:
-            outcome["finished_at"] = timezone.now()
-        if self._store(attempt, outcome) and is_last and attempt.result is not None:
-            task_finished.send_robust(sender=self._sender, task_result=attempt.result)
+        self._store(attempt, _failure(attempt.row, error, is_last=is_last))
 
-    def _store(self, attempt: _Attempt, outcome: dict[str, Any]) -> bool:
-        """Store the outcome of an attempt; False if another attempt has begun since."""
+    def _store(self, attempt: _Attempt, outcome: dict[str, Any]) -> None:
+        """Store the outcome of an attempt, unless another attempt has begun since."""
         row = attempt.row
-
-        def update() -> int:
-            rows = StoredResult.objects.using(self._database).filter(id=row.id)
-            # A lock that was lost lets another worker begin while this one still runs.
-            mine = rows.filter(last_attempted_at=row.last_attempted_at)
-            return int(mine.exclude(status__in=FINISHED).update(**outcome))
-
-        if not when_available(self._database, update, row.id):
+        if when_available(self._database, lambda: self._update(row, outcome), row.id):
+            self._tell_finished(attempt, outcome)
+        else:
             log.warning("event=task_overtaken task=%s outcome=%s", row.id, outcome["status"])
-            return False
+
+    def _update(self, row: StoredResult, outcome: dict[str, Any]) -> bool:
+        rows = StoredResult.objects.using(self._database).filter(id=row.id)
+        # A lock that was lost lets another worker begin while this one still runs.
+        mine = rows.filter(last_attempted_at=row.last_attempted_at)
+        return bool(mine.exclude(status__in=FINISHED).update(**outcome))
+
+    def _tell_finished(self, attempt: _Attempt, outcome: dict[str, Any]) -> None:
+        """Change the result that receivers of `task_started` and the task have; send the signal."""
+        if attempt.result is None:
+            return  # The task cannot be imported.
         for name, value in outcome.items():
-            setattr(row, name, value)
-        if attempt.result is not None:
-            # The result that receivers of `task_started` and the task's context have.
-            now_known = result_of(row)
-            for name in ("status", "errors", "finished_at", "_return_value"):
-                object.__setattr__(attempt.result, name, getattr(now_known, name))
-        return True
+            setattr(attempt.row, name, value)
+        stored = result_of(attempt.row)
+        for name in ("status", "errors", "finished_at", "_return_value"):
+            object.__setattr__(attempt.result, name, getattr(stored, name))
+        if attempt.result.is_finished:
+            task_finished.send_robust(sender=self._sender, task_result=attempt.result)
 
     def _judged(self, error: BaseException, record: Record) -> object:
         assert self.route is not None, "set with the declaration"
@@ -200,3 +201,13 @@ class TaskRuns:
         if self._worker_id[0] != os.getpid():
             self._worker_id = (os.getpid(), new_worker_id())
         return self._worker_id[1]
+
+
+def _failure(row: StoredResult, error: BaseException, *, is_last: bool) -> dict[str, Any]:
+    outcome: dict[str, Any] = {
+        "status": TaskResultStatus.FAILED if is_last else TaskResultStatus.READY,
+        "errors": with_error(row.errors, error),
+    }
+    if is_last:
+        outcome["finished_at"] = timezone.now()
+    return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ from sharegroup.django.priorities import Level, PriorityGate
 from sharegroup.django.relay import Relay
 from sharegroup.django.runs import TaskRuns
 from sharegroup.django.sending import Senders
-from sharegroup.worker import App
+from sharegroup.worker import App, HandlingTimeout
+from sharegroup.worker.durations import seconds
 from sharegroup.worker.middleware import Call, Proceed
 
 
@@ -63,7 +65,7 @@ def task_app(
                 name=f"{queue}.{level}",
                 concurrency=options.concurrency,
                 retry=options.retry,
-                max_handling=options.max_handling,
+                max_handling=None,  # `as_worker` limits the run, without the wait for its turn.
             )
             senders[queue, level] = routed.send
             runs.route = routed.route
@@ -73,18 +75,30 @@ def task_app(
 def as_worker(tasks: TaskApp, queues: Iterable[str] = (), *, concurrency: int | None = None) -> App:
     """Return the application, to be run: with the order of priorities, and the relay.
 
-    Without ``queues`` it takes tasks of all.  The relay publishes those of all queues.
+    Without ``queues`` it takes and publishes tasks of all.
     """
     app, options = tasks.app, tasks.options
-    app.narrow([group_of(options.name, queue) for queue in queues], concurrency=concurrency)
+    chosen = frozenset(queues) or tasks.queues
+    app.narrow([group_of(options.name, queue) for queue in chosen], concurrency=concurrency)
     gate = PriorityGate(options.concurrency if concurrency is None else concurrency)
+    limit = options.max_handling
+    limit_seconds = None if limit is None else seconds(limit)
 
     @app.middleware
     async def by_priority(call: Call, proceed: Proceed) -> Any:
         async with gate.turn(call.payload.priority):
-            return await proceed(call)
+            timeout = asyncio.timeout(limit_seconds)
+            try:
+                async with timeout:
+                    return await proceed(call)
+            except TimeoutError as error:
+                if not timeout.expired():
+                    raise  # The task's own.
+                raise HandlingTimeout(f"the task ran for more than {limit}") from error
 
-    relay = Relay(tasks.backend, options.database, tasks.senders, tasks.runs)
+    # The topics of other queues may not exist; they are made by the workers that take from them.
+    senders = {place: sender for place, sender in tasks.senders.items() if place[0] in chosen}
+    relay = Relay(tasks.backend, options.database, senders, tasks.runs)
     app.on("record.dead_lettered", relay.note_letter)
     app.on_startup(relay.start)
     app.on_shutdown(relay.stop)

@@ -62,19 +62,21 @@ if HAS_TASKS:
         TASKS={
             "default": backend_settings("default"),
             "postgres": backend_settings("postgres"),
-            "short": backend_settings("default", name="tasks-short", max_handling="300ms"),
+            "short": backend_settings(
+                "default", name="tasks-short", max_handling="300ms", concurrency=1
+            ),
         },
     )
     django.setup()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker() -> Iterator[TestBroker]:
     with run_broker() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """The databases that are there."""
     from django.db import connections
@@ -94,7 +96,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         connections.close_all()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def project(broker: TestBroker, databases: list[str]) -> Iterator[list[str]]:
     """The databases with their tables, and the broker by its variable."""
     from django.core.management import call_command
@@ -154,7 +156,7 @@ def working(alias: str) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def workers(project: list[str]) -> Iterator[Callable[[str], None]]:
     """Starts a worker for a backend, once; it stays until the last test."""
     started: set[str] = set()

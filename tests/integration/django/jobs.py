@@ -76,3 +76,8 @@ def sleep_long() -> None:
     limit = time.monotonic() + 60
     while time.monotonic() < limit:
         time.sleep(0.01)
+
+
+@task
+def sleep_short() -> None:
+    time.sleep(0.15)

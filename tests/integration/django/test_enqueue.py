@@ -144,7 +144,7 @@ def test_without_a_broker_tasks_are_stored_and_callers_wait_once(
     results += [enqueue(away, task, [number], {}) for number in range(5)]
     assert time.monotonic() - began < SEND_SECONDS
     assert {result.id for result in results} <= set(waiting("short"))
-    assert PUBLISHERS.of(away).is_paused
+    assert PUBLISHERS.is_paused(away)
     rows = OutboxRow.objects.filter(result__in=[result.id for result in results])
     assert all(row.claimed_until <= datetime.now(UTC) for row in rows)
     rows.delete()
@@ -169,6 +169,16 @@ def test_a_task_that_runs_too_long_fails_by_its_dead_letter(
     result = finished(jobs.sleep_long.using(backend="short").enqueue())
     assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 3)
     assert result.errors[-1].exception_class.__name__ == "HandlingTimeout"
+
+
+def test_waiting_for_a_turn_is_not_running(project: Any, workers: Callable[[str], None]) -> None:
+    workers("short")
+    results = [
+        jobs.sleep_short.using(backend="short", priority=priority).enqueue()
+        for priority in (1, 1, 0, 0, -1, -1)
+    ]
+    statuses = [(finished(result).status, result.attempts) for result in results]
+    assert statuses == [(TaskResultStatus.SUCCESSFUL, 1)] * 6  # Each ran for half of its limit.
 
 
 def test_connections_that_the_database_closed_are_renewed(worked: str) -> None:
