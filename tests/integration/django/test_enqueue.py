@@ -23,7 +23,7 @@ from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist, TaskRes
 
 from sharegroup.django.enqueueing import enqueue
 from sharegroup.django.models import OutboxRow, StoredResult
-from sharegroup.django.outbox import claim, put, remove
+from sharegroup.django.outbox import claim, give_back, put, remove
 from sharegroup.django.publisher import PUBLISHERS
 from sharegroup.django.results import new_result
 from sharegroup.django.sending import SEND_SECONDS, TaskOrder
@@ -105,27 +105,37 @@ def test_a_claimed_row_is_left_alone(worked: str) -> None:
 
 
 def test_relays_never_claim_the_same_row(alias: str) -> None:
-    queues = ["emails"]  # Without the worker of other tests: no relay has this backend's name.
-    task = jobs.add.using(backend=alias, queue_name="emails")
+    """Four relays claim at the same moment, in rounds; after each the claims are taken back."""
+    name, rounds = f"{alias}-claims", 15  # No relay has this backend's name.
     with transaction.atomic(using=alias):
         rows = [
-            put(new_result(task, [number], {}, f"{alias}-claims"), alias, is_claimed=False)
-            for number in range(200)
+            put(
+                new_result(jobs.add.using(backend=alias), [number], {}, name),
+                alias,
+                is_claimed=False,
+            )
+            for number in range(20)
         ]
-    together = threading.Barrier(4)
+    together = threading.Barrier(4, timeout=HANGING_SECONDS)
 
-    def turn(_: int) -> list[str]:
-        together.wait()
+    def relay(number: int) -> list[tuple[int, str]]:
+        claimed = []
         try:
-            return [row.id for row in claim(alias, f"{alias}-claims", queues)]
+            connections[alias].ensure_connection()
+            for turn in range(rounds):
+                together.wait()
+                claimed += [(turn, row.id) for row in claim(alias, name, ["default"])]
+                together.wait()
+                if number == 0:
+                    give_back(alias, rows, -1.0)
         finally:
             connections.close_all()
+        return claimed
 
     with ThreadPoolExecutor(4) as pool:
-        claimed = Counter(id_ for found in pool.map(turn, range(4)) for id_ in found)
-    assert set(claimed.values()) == {1}
-    assert set(claimed) == {row.id for row in rows}
-    StoredResult.objects.using(alias).filter(backend=f"{alias}-claims").delete()
+        claimed = Counter(found for of_relay in pool.map(relay, range(4)) for found in of_relay)
+    assert claimed == Counter((turn, row.id) for turn in range(rounds) for row in rows)
+    StoredResult.objects.using(alias).filter(backend=name).delete()
 
 
 def changed_app(alias: str, **options: Any) -> TaskApp:
