@@ -49,10 +49,13 @@ from sharegroup.worker.declarations.checks import (
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declarations.options import (
     ConsumerGroupOptions,
+    RouteDefaults,
     RouteOptions,
     Topics,
     check_once,
     check_together,
+    checked_defaults,
+    with_defaults,
 )
 from sharegroup.worker.declarations.route import Route, RouteKind
 from sharegroup.worker.declarations.schedules import (
@@ -107,6 +110,7 @@ OPTIONS = (
     "min_insync_replicas",
     "announce",
     "store",
+    "defaults",
 )
 SERVERS = "bootstrap_servers"
 
@@ -132,6 +136,9 @@ class App:
     cluster, and ``quiet``, ``resume`` and ``stop`` reach them (`sharegroup.fleet`).
 
     ``store`` keeps the names of records that are sent with ``unique``; it is used by those alone.
+
+    ``defaults`` has options for all handlers, such as ``{"retry": Retry(max_attempts=8)}``.  An
+    option of a handler has precedence over that default.
 
     Example::
 
@@ -160,6 +167,7 @@ class App:
         min_insync_replicas: int | None = None,
         announce: bool = False,
         store: Store | None = None,
+        defaults: RouteDefaults | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
@@ -178,6 +186,7 @@ class App:
             f"App {name!r}"
         )
         self.store = checked_store(store, name)
+        self._defaults = checked_defaults(defaults, name)
         self.state = SimpleNamespace()
         """Free for the application, for example for connections that its hooks open."""
         self.events = Events()
@@ -347,12 +356,13 @@ class App:
         """
         handlers = [routed for given in declared for routed in routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
-        check_together([*self.route_list, *(routed.route for routed in new)])
-        for routed in new:
-            check_once(routed.route, self.store)
-        for routed in new:
-            routed.send.outlet = self.outlet
-            routed.route = routed.route.changed(redaction=self._redaction(routed.route))
+        routes = [with_defaults(routed.declared, routed.given, self._defaults) for routed in new]
+        check_together([*self.route_list, *routes])
+        for route in routes:
+            check_once(route, self.store)
+        for routed, route in zip(new, routes, strict=True):
+            routed.send.belong(self.outlet, route)
+            routed.route = route.changed(redaction=self._redaction(route))
         self._routed += new
 
     def topic(

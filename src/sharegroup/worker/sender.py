@@ -80,6 +80,10 @@ class Sender(Generic[Sent]):
         self.outlet = Outlet()
         """The outlet of the application that the handler belongs to."""
 
+    def belong(self, outlet: Outlet, route: Route) -> None:
+        """Send through the outlet of this application, by the route that has its defaults."""
+        self.outlet, self._route = outlet, route
+
     async def __call__(
         self,
         payload: Sent,

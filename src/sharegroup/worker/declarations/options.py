@@ -16,7 +16,7 @@ from sharegroup.worker.declarations.checks import (
 )
 from sharegroup.worker.declarations.foreign_options import elsewhere_of, refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.retry import Retry, RetryByError, RetryPolicies, retry_of
 from sharegroup.worker.declarations.route import (
     Batching,
     CommitName,
@@ -52,25 +52,30 @@ Topics = str | Iterable[str]
 CONCURRENCY_MAX = 100_000
 
 
-class CommonOptions(TypedDict, total=False):
-    """The options of a handler of a group of either kind."""
+class RouteDefaults(TypedDict, total=False):
+    """The options that an App may declare for all its handlers: ``App(..., defaults={...})``."""
 
-    name: str
-    """The handler's name in metrics, logs and dead letters; by default that of the function."""
     concurrency: int | Literal["auto"]
-    processes: int
-    retry: Retry | None
+    retry: Retry | RetryPolicies | None
     dead_letter: DeadLetter | BrokerDeadLetter | str | None
     max_handling: Duration | None
     rate_limit: RateLimit | str | None
     batch: Batching | int
     holding: Holding
     in_flight_bytes: int
-    payload: Payload | Registry | None
     unreadable: OnUnreadableName
     start_from: StartFromName
     retry_tiers: Sequence[Duration]
     steering: bool
+
+
+class CommonOptions(RouteDefaults, total=False):
+    """The options of a handler of a group of either kind."""
+
+    name: str
+    """The handler's name in metrics, logs and dead letters; by default that of the function."""
+    processes: int
+    payload: Payload | Registry | None
     once_by: Callable[[Any], str | int] | None
     once_for: Duration
     redact: Redact | None
@@ -113,19 +118,10 @@ def route_of(
     """
     whose = f"{kind} group {checked_group(group, f'{kind}_group')!r}, handler {shape.name}"
     refuse_unknown(options, OPTIONS_OF[kind], whose, elsewhere_of(kind), f"a {kind} group")
-    settings: dict[str, Any] = {name: options[name] for name in options if name != "name"}
+    settings = _settings(options, whose)
     settings["kind"] = kind
     if kind is RouteKind.CONSUMER and settings.get("order_by") is not None:
         settings.setdefault("on_failure", OnFailure.BLOCK)
-    for name, (written, make) in WRITTEN_OTHERWISE.items():
-        if written in settings:
-            try:
-                settings[name] = make(settings.pop(written))
-            except (InvalidConfig, TypeError, ValueError) as error:
-                raise InvalidConfig(f"{whose}: {written}: {error}") from error
-    for name, enum in ENUMS.items():
-        if settings.get(name) in enum.__members__.values():  # `_problems` refuses other values.
-            settings[name] = enum(settings[name])
     named = _topics(topics, whose)
     try:
         route = Route(group=group, topics=named, shape=shape, **settings)
@@ -136,6 +132,55 @@ def route_of(
     for problem in _problems(route):
         raise InvalidConfig(f"{whose}: {problem}")
     return route
+
+
+def checked_defaults(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """Return the defaults of this App for its handlers; raises InvalidConfig."""
+    whose = f"App {name!r}: defaults"
+    if not isinstance(given, Mapping | None):
+        raise InvalidConfig(f"{whose}={given!r:.80}; expected a dict of options")
+    defaults = dict(given or {})
+    for option in defaults:
+        if option not in RouteDefaults.__annotations__ and option in CommonOptions.__annotations__:
+            raise InvalidConfig(f"{whose}: {option} is declared for each handler")
+    allowed = RouteDefaults.__annotations__
+    refuse_unknown(defaults, allowed, whose, elsewhere_of(RouteKind.SHARE), "all handlers")
+    _settings(defaults, whose)  # Raises for a value that no handler could have.
+    return defaults
+
+
+def with_defaults(route: Route, given: Collection[str], defaults: Mapping[str, Any]) -> Route:
+    """Return the route with the defaults of its App, except the options it was ``given``.
+
+    Raises InvalidConfig if they do not go together.
+    """
+    used = {name: value for name, value in defaults.items() if name not in given}
+    if not route.shape.is_batch:
+        used.pop("batch", None)
+    if not used:
+        return route
+    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
+    changed = route.changed(**_settings(used, whose))
+    for problem in _problems(changed):
+        raise InvalidConfig(
+            f"{whose}: {problem} (with the App's defaults: {', '.join(sorted(used))})"
+        )
+    return changed
+
+
+def _settings(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Convert options to the fields of a route; raises InvalidConfig."""
+    settings: dict[str, Any] = {name: options[name] for name in options if name != "name"}
+    for name, (written, make) in WRITTEN_OTHERWISE.items():
+        if written in settings:
+            try:
+                settings[name] = make(settings.pop(written))
+            except (InvalidConfig, TypeError, ValueError) as error:
+                raise InvalidConfig(f"{whose}: {written}: {error}") from error
+    for name, enum in ENUMS.items():
+        if settings.get(name) in enum.__members__.values():  # `_problems` refuses other values.
+            settings[name] = enum(settings[name])
+    return settings
 
 
 def _max_handling(value: Duration | None) -> float | None:
@@ -151,6 +196,7 @@ def _tiers(value: Sequence[Duration]) -> tuple[float, ...]:
 
 
 WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "retry": ("retry", retry_of),
     "dead_letter": ("dead_letter", dead_letter_of),
     "rate_limit": ("rate_limit", rate_limit_of),
     "max_handling_seconds": ("max_handling", _max_handling),
@@ -290,8 +336,11 @@ def _once_problems(route: Route) -> Iterator[str]:
 OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
     "retry": (
         "retry",
-        (Retry, type(None)),
-        "Retry(max_attempts=..., initial_delay=...), or None for no retries",
+        (Retry, RetryByError, type(None)),
+        (
+            "Retry(max_attempts=..., initial_delay=...), or None for no retries; or a dict of them "
+            "by class of error"
+        ),
     ),
     "dead_letter": (
         "dead_letter",

@@ -13,7 +13,7 @@ from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_number, is_whole
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.durations import seconds
 from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
@@ -147,7 +147,7 @@ class Route:
 
     0 runs coroutines on the event loop and plain functions in threads.
     """
-    retry: Retry | None = RETRY
+    retry: Retry | RetryByError | None = RETRY
     dead_letter: DeadLetter | BrokerDeadLetter | None = DEAD_LETTER
     """None if records that cannot be processed are rejected, which only an event reports."""
     order_by: Callable[[Any], Any] | Literal["key", "partition"] | None = None
