@@ -31,6 +31,8 @@ EVENTS: Mapping[str, str] = {
     "record.due": "A record of a retry topic was written to the group's own topic.",
     "record.dead_lettered": "The record was written to the dead-letter topic.",
     "record.unreadable": "A value cannot be decoded for its handler, or a batch cannot be read.",
+    "record.filtered": "`only` does not want the record; it was accepted without a run.",
+    "record.expired": "The record is too old for its handler; `details` has `expired_at_ms`.",
     "record.unrouted": "No handler in this process takes records of this topic.",
     "record.timed_out": "A handler ran longer than `max_handling` and was cancelled.",
     "record.lock_lost": "The lock ended while a handler ran; the handler was cancelled.",

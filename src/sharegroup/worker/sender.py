@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.decisions.expiring import expires_header
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
@@ -95,6 +96,7 @@ class Sender(Generic[Sent]):
         topic: str | None = None,
         unique: str | None = None,
         for_: Duration | None = None,
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Write a record and return where it was written, once it is durable.
 
@@ -105,11 +107,16 @@ class Sender(Generic[Sent]):
         With ``unique``, the record is written only if no other was sent by this name to the group's
         topic in the time ``for_``; otherwise the result is a `SentBefore` with the place of that
         one.  Requires a store: ``App(store=...)``.
+
+        With ``expires`` the handler does not run after this time: a time with a zone, or a duration
+        from now or from when the record is due.  Requires ``expires_after`` of the handler.
         """
         outbox, clock = self._connected()
         name_seconds = _name_seconds(unique, for_)
         # Before anything waits: what follows may take long, and the delay counts from the call.
-        due_ms = _due_ms(clock.wall_ms(), delay, at)
+        now_ms = clock.wall_ms()
+        due_ms = _due_ms(now_ms, delay, at)
+        expires_ms = self._expires_ms(now_ms if due_ms is None else due_ms, expires)
         if self.outlet.prepare is not None:
             await self.outlet.prepared()
         target = self._topic(topic)
@@ -125,6 +132,8 @@ class Sender(Generic[Sent]):
                 f"{self._route.shape.name}.send: expected a key of text or bytes, got {key!r}"
             )
         pairs = headers_of(headers)
+        if expires_ms is not None:
+            pairs.append(expires_header(expires_ms))
         for add in self.outlet.before_send:
             add(target, pairs)
         write: Callable[[], Awaitable[WrittenRecord]]
@@ -148,6 +157,7 @@ class Sender(Generic[Sent]):
         topic: str | None = None,
         unique: str | None = None,
         for_: Duration | None = None,
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Send from a thread, such as that of a handler that is a plain function.
 
@@ -170,6 +180,7 @@ class Sender(Generic[Sent]):
             topic=topic,
             unique=unique,
             for_=for_,
+            expires=expires,
         )
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
@@ -207,6 +218,18 @@ class Sender(Generic[Sent]):
                 f"PostgresStore or RedisStore"
             )
         return self.outlet.store
+
+    def _expires_ms(self, from_ms: int, expires: Duration | datetime | None) -> int | None:
+        if expires is None:
+            return None
+        if self._route.expiry is None:
+            raise InvalidConfig(
+                f"{self._route.shape.name}.send: expires={expires!r:.80}, and its handler does not "
+                f"look at it; declare expires_after=Expiry(), or a time for all its records"
+            )
+        if isinstance(expires, datetime):
+            return max(due_ms_of(expires, now_ms=from_ms), 0)
+        return from_ms + round(delay_seconds(expires) * 1000)
 
     def _topic(self, topic: str | None) -> str:
         topics = self._route.topics

@@ -1,8 +1,8 @@
 """Decides the outcome of each record; the only place where this is decided.
 
-`may_run` and `put_aside` decide before the handler is called, `decide` after it has ended.  All
-are pure.  The rules are the rows of the table «Outcomes of a record» in docs/worker.md; a comment
-at each rule has the number of its row.
+`may_run`, `put_aside` and `expired` decide before the handler is called, `decide` after it has
+ended.  All are pure.  The rules are the rows of the table «Outcomes of a record» in
+docs/worker.md; a comment at each rule has the number of its row.
 
 There are two separate limits.  ``story.failures`` counts failed runs over all retries; its limit
 is `Retry.max_attempts`.  ``delivery_count`` is counted by the broker and grows with each crash and
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, Story
 from sharegroup.worker.decisions.messages import class_name, leaves_of, message_of
+from sharegroup.worker.declarations.policies import Expiry
 from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.route import OnUnreadable, Route
 from sharegroup.worker.payloads.codec import UnreadablePayload
@@ -107,6 +108,11 @@ def put_aside(
     if story.suspicions == 0 and not (by_stop and delivery_count < suspected_from):
         story = replace(story, suspicions=1)
     return Postpone(replace(story, due_ms=now_ms))  # 24
+
+
+def expired(story: Story, expiry: Expiry) -> Bury | Accept:
+    """Decide about a record that has expired before its handler was called."""
+    return Bury(story, DeadLetterReason.EXPIRED) if expiry.dead_letter else ACCEPT  # 27
 
 
 def moved(story: Story, *, delivery_count: int) -> Story:

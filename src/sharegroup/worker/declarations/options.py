@@ -16,6 +16,7 @@ from sharegroup.worker.declarations.checks import (
 )
 from sharegroup.worker.declarations.foreign_options import elsewhere_of, refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
+from sharegroup.worker.declarations.policies import Expiry, Filter, check_filter, expiry_of
 from sharegroup.worker.declarations.retry import Retry, RetryByError, RetryPolicies, retry_of
 from sharegroup.worker.declarations.route import (
     Batching,
@@ -67,6 +68,7 @@ class RouteDefaults(TypedDict, total=False):
     start_from: StartFromName
     retry_tiers: Sequence[Duration]
     steering: bool
+    expires_after: Expiry | Duration | None
 
 
 class CommonOptions(RouteDefaults, total=False):
@@ -76,6 +78,7 @@ class CommonOptions(RouteDefaults, total=False):
     """The handler's name in metrics, logs and dead letters; by default that of the function."""
     processes: int
     payload: Payload | Registry | None
+    only: Filter | None
     once_by: Callable[[Any], str | int] | None
     once_for: Duration
     redact: Redact | None
@@ -129,6 +132,11 @@ def route_of(
         raise InvalidConfig(f"{whose}: {error}") from error
     if route.redact is not None:
         check_redact(route.redact, whose)
+    if route.only is not None:
+        try:
+            check_filter(route.only, may_decode=not route.codec.may_block)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{whose}: {error}") from error
     for problem in _problems(route):
         raise InvalidConfig(f"{whose}: {problem}")
     return route
@@ -203,6 +211,7 @@ WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "batching": ("batch", _batching),
     "retry_tiers": ("retry_tiers", _tiers),
     "once_seconds": ("once_for", delay_seconds),
+    "expiry": ("expires_after", expiry_of),
 }
 """Field of the route: the name of its option, and the function that converts its value."""
 

@@ -13,6 +13,7 @@ from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_number, is_whole
 from sharegroup.worker.declarations.handler import HandlerShape
+from sharegroup.worker.declarations.policies import Expiry, Filter
 from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.durations import seconds
@@ -181,6 +182,10 @@ class Route:
 
     Then they are moved in transactions.
     """
+    expiry: Expiry | None = None
+    """When a record is too old for the handler; None if it never is."""
+    only: Filter | None = None
+    """Which records the handler is called for; None if it is called for all."""
     once_by: Callable[[Any], str | int] | None = None
     """The identity of the work; the handler runs once for each in `once_seconds`."""
     once_seconds: float = 0.0

@@ -427,7 +427,7 @@ class GroupRunner:
         """Make held records ready when they are due, until cancelled."""
         while True:
             record = await self._parts.held.next_due()
-            self._routing.runner_of(record).queue.add_due(record)
+            self._routing.runner_of(record).add_due(record)
 
     def _note_newest(self, deliveries: Sequence[DeliveredRecord]) -> None:
         """Remember the highest offset taken of each partition."""

@@ -37,6 +37,7 @@ from sharegroup.worker.records.outcomes import (
     Stopped,
     Verdict,
 )
+from sharegroup.worker.running.admission import Admission
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
@@ -50,11 +51,18 @@ NO_FAILURES = (Reject, Release, UnreadablePayload)
 class HandlerRuns:
     """The runs of one route's handler, from their begin to the settlement of their records."""
 
-    __slots__ = ("_counts", "_parts", "_route", "_settlement", "done", "given_up")
+    __slots__ = ("_admission", "_counts", "_parts", "_route", "_settlement", "done", "given_up")
 
     def __init__(
-        self, route: Route, settlement: Settlement, counts: HandlerCounts, parts: GroupParts
+        self,
+        route: Route,
+        settlement: Settlement,
+        counts: HandlerCounts,
+        parts: GroupParts,
+        *,
+        admission: Admission | None = None,
     ) -> None:
+        self._admission = admission
         self._route = route
         self._settlement = settlement
         self._counts = counts
@@ -70,6 +78,9 @@ class HandlerRuns:
         # `Watch` looks only several times per lock duration, so it may not have noticed.
         if delivery.is_lost or now >= delivery.deadline:
             self._settlement.lost(record)
+            return False
+        # It may have expired while it waited.
+        if self._admission is not None and self._admission.has_expired(record):
             return False
         if (
             (delivery.delivery_count > 1 or record.story.suspicions)

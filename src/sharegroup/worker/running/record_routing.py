@@ -97,6 +97,8 @@ class RecordRouting:
                     continue
             if runner is not None:
                 record = TakenRecord(runner.route, delivery, story, now)
+                if runner.admission is not None and not runner.admission.admits(record):
+                    continue
                 if suspects is not None and (delivery.delivery_count > 1 or story.suspicions):
                     suspects.append(record)
                 runner.queue.add(record)

@@ -28,6 +28,7 @@ from sharegroup.worker.records.record import (
     LOOP,
     Record,
 )
+from sharegroup.worker.running.admission import Admission
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
@@ -116,8 +117,8 @@ class RouteRunner:
     """Runs the handler of one route in slots, from its start to its close."""
 
     __slots__ = (
-        "_alone", "_capacity", "_clock", "_handler", "_pace", "_tasks", "counts", "queue", "route",
-        "runs", "settlement", "slots",
+        "_alone", "_capacity", "_clock", "_handler", "_pace", "_tasks", "admission", "counts",
+        "queue", "route", "runs", "settlement", "slots",
     )  # fmt: skip
 
     def __init__(
@@ -130,7 +131,11 @@ class RouteRunner:
         self.counts = HandlerCounts(route.group, route.shape.name)
         self.queue = RecordQueue(route, clock, parts.room, batch_size=batch_size)
         self.settlement = Settlement(route, self.queue, self.counts, parts)
-        self.runs = HandlerRuns(route, self.settlement, self.counts, parts)
+        self.admission = Admission.of(route, self.queue, self.settlement, self.counts, parts)
+        """Skips records that are too old, or not wanted; None if the handler takes all."""
+        self.runs = HandlerRuns(
+            route, self.settlement, self.counts, parts, admission=self.admission
+        )
         self.slots: list[HandlerSlot] = []
         self._alone = parts.alone
         self._clock = clock
@@ -184,6 +189,10 @@ class RouteRunner:
         if ready and ready[-1] is record:  # Neither behind its key nor is the key read.
             ready.pop()
             self.runs.may_run_again(record)
+
+    def add_due(self, record: TakenRecord) -> None:
+        """Make a held record ready that is due."""
+        (self.queue if self.admission is None else self.admission).add_due(record)
 
     def put_aside_waiting(self, *, alone_from: int, but: Sequence[TakenRecord]) -> None:
         """Put aside records not begun that must run alone, except ``but``."""

@@ -40,6 +40,8 @@ LEVELS: Mapping[str, int] = {
     "record.released": logging.DEBUG,
     "record.held": logging.DEBUG,
     "record.put_aside": logging.DEBUG,
+    "record.filtered": logging.DEBUG,
+    "record.expired": logging.DEBUG,
     "record.postponed": logging.DEBUG,
     "record.due": logging.DEBUG,
     "infrastructure.created": logging.DEBUG,

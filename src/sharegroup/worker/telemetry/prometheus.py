@@ -84,6 +84,11 @@ UNREADABLE = MetricFamily(
     "Records whose value could not be decoded for the handler, and offsets of unreadable batches.",
     _HANDLER,
 )  # fmt: skip
+SKIPPED = MetricFamily(
+    "sharegroup_worker_skipped_total", "counter", "records",
+    "Records for which the handler was not called: `filtered` by `only`, `expired`.",
+    (*_HANDLER, "why"),
+)  # fmt: skip
 TIMED_OUT = MetricFamily(
     "sharegroup_worker_timed_out_total", "counter", "records",
     "Handler runs that were cancelled because they took longer than `max_handling`.", _HANDLER,
@@ -151,8 +156,8 @@ SCHEDULE_OVERDUE = MetricFamily(
 
 FAMILIES = (
     IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
-    DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
-    SCHEDULE_RUNS, SCHEDULE_MISSED, SCHEDULE_OVERDUE,
+    DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, SKIPPED, TIMED_OUT, LOCKS_LOST, LAG,
+    JOINED, PHASE, SCHEDULE_RUNS, SCHEDULE_MISSED, SCHEDULE_OVERDUE,
 )  # fmt: skip
 """All metric families, in the order of ``docs/metrics.md``."""
 
@@ -240,5 +245,7 @@ def _handler_values(counts: HandlerCounts) -> Iterator[Value]:
     yield RETRIES, (*labels, "postponed"), counts.postponed
     yield DEAD_LETTERED, labels, counts.dead_lettered
     yield UNREADABLE, labels, counts.unreadable
+    yield SKIPPED, (*labels, "filtered"), counts.filtered
+    yield SKIPPED, (*labels, "expired"), counts.expired
     yield TIMED_OUT, labels, counts.timed_out
     yield LOCKS_LOST, labels, counts.lock_lost

@@ -73,6 +73,9 @@ class HandlerCounts:
     """Retries that were written to a retry topic."""
     dead_lettered: int = 0
     unreadable: int = 0
+    filtered: int = 0
+    """Records that `only` does not want."""
+    expired: int = 0
     timed_out: int = 0
     lock_lost: int = 0
     handling: Histogram = field(default_factory=Histogram)

@@ -29,6 +29,7 @@ class Standing:
         counts.failed_with("builtins.TimeoutError")
         counts.failed_with("shop.Refused")
         counts.held, counts.postponed, counts.dead_lettered = 5, 6, 7
+        counts.filtered, counts.expired = 17, 18
         counts.unreadable, counts.timed_out, counts.lock_lost = 8, 9, 10
         counts.handling.observe(0.002)
         counts.handling.observe(0.25)
@@ -64,6 +65,8 @@ def test_all_metrics_have_values() -> None:
     assert of("sharegroup_worker_retries_total", **ours, how="postponed") == 6
     assert of("sharegroup_worker_dead_lettered_total", **ours) == 7
     assert of("sharegroup_worker_unreadable_total", **ours) == 8
+    assert of("sharegroup_worker_skipped_total", **ours, why="filtered") == 17
+    assert of("sharegroup_worker_skipped_total", **ours, why="expired") == 18
     assert of("sharegroup_worker_timed_out_total", **ours) == 9
     assert of("sharegroup_worker_locks_lost_total", **ours) == 10
     assert of("sharegroup_worker_waiting", group="billing") == 11
