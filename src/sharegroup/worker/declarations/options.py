@@ -16,6 +16,7 @@ from sharegroup.worker.declarations.checks import (
 )
 from sharegroup.worker.declarations.foreign_options import elsewhere_of, refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
+from sharegroup.worker.declarations.kafka_options import kafka_options
 from sharegroup.worker.declarations.policies import Expiry, Filter, check_filter, expiry_of
 from sharegroup.worker.declarations.retry import Retry, RetryByError, RetryPolicies, retry_of
 from sharegroup.worker.declarations.route import (
@@ -69,6 +70,7 @@ class RouteDefaults(TypedDict, total=False):
     retry_tiers: Sequence[Duration]
     steering: bool
     expires_after: Expiry | Duration | None
+    kafka: Mapping[str, Any]
 
 
 class CommonOptions(RouteDefaults, total=False):
@@ -123,6 +125,7 @@ def route_of(
     refuse_unknown(options, OPTIONS_OF[kind], whose, elsewhere_of(kind), f"a {kind} group")
     settings = _settings(options, whose)
     settings["kind"] = kind
+    settings["kafka"] = kafka_options(settings.get("kafka"), kind, whose)
     if kind is RouteKind.CONSUMER and settings.get("order_by") is not None:
         settings.setdefault("on_failure", OnFailure.BLOCK)
     named = _topics(topics, whose)
@@ -168,7 +171,10 @@ def with_defaults(route: Route, given: Collection[str], defaults: Mapping[str, A
     if not used:
         return route
     whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
-    changed = route.changed(**_settings(used, whose))
+    settings = _settings(used, whose)
+    if "kafka" in settings:
+        settings["kafka"] = kafka_options(settings["kafka"], route.kind, whose)
+    changed = route.changed(**settings)
     for problem in _problems(changed):
         raise InvalidConfig(
             f"{whose}: {problem} (with the App's defaults: {', '.join(sorted(used))})"
@@ -380,6 +386,7 @@ SETTINGS_OF_A_GROUP = (
     "exactly_once",
     "retry_tiers",
     "steering",
+    "kafka",
 )
 """Options that are the same for all handlers of a group."""
 
@@ -412,14 +419,7 @@ def _check_pair(first: Route, second: Route) -> None:
             f"{both} have the same name, which identifies them in metrics and dead letters; "
             f"give one of them another: name='...'"
         )
-    for name in (
-        "start_from",
-        "group_configs",
-        "group_protocol",
-        "exactly_once",
-        "retry_tiers",
-        "steering",
-    ):
+    for name in SETTINGS_OF_A_GROUP:
         if getattr(first, name) != getattr(second, name):
             raise InvalidConfig(
                 f"{both} differ in {name}, which is a setting of the group: "

@@ -173,6 +173,8 @@ class Route:
     """The position at which a new group starts to read."""
     group_configs: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Further settings of the share group, by their Kafka names."""
+    kafka: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    """Further options of the consumers that read for the group."""
     payload: Payload | Registry | None = None
     """The codec of the payload; None if its annotation determines that."""
     retry_tiers: tuple[float, ...] = RETRY_TIERS

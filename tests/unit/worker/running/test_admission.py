@@ -54,7 +54,9 @@ KINDS = pytest.mark.parametrize("kind", ["share_group", "consumer_group"])
 
 
 @KINDS
-def test_record_older_than_expires_after_becomes_a_letter_with_its_failures(kind: str) -> None:
+def test_row_27_record_that_is_too_old_becomes_a_letter_with_its_failures(
+    kind: str,
+) -> None:
     shop = Shop(kind=kind, expires_after="15m")
 
     async def story(t: AppTest) -> None:
@@ -174,7 +176,7 @@ def test_time_without_a_zone_is_refused() -> None:
 
 
 @KINDS
-def test_filter_of_headers_skips_records_without_decoding_them(kind: str) -> None:
+def test_row_28_filter_of_headers_skips_records_without_decoding_them(kind: str) -> None:
     shop = Shop(kind=kind, only=is_invoice)
 
     async def story(t: AppTest) -> None:
