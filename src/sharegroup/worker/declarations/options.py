@@ -17,7 +17,13 @@ from sharegroup.worker.declarations.checks import (
 from sharegroup.worker.declarations.foreign_options import elsewhere_of, refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.declarations.kafka_options import kafka_options
-from sharegroup.worker.declarations.policies import Expiry, Filter, check_filter, expiry_of
+from sharegroup.worker.declarations.policies import (
+    CircuitBreaker,
+    Expiry,
+    Filter,
+    check_filter,
+    expiry_of,
+)
 from sharegroup.worker.declarations.retry import Retry, RetryByError, RetryPolicies, retry_of
 from sharegroup.worker.declarations.route import (
     Batching,
@@ -70,6 +76,7 @@ class RouteDefaults(TypedDict, total=False):
     retry_tiers: Sequence[Duration]
     steering: bool
     expires_after: Expiry | Duration | None
+    breaker: CircuitBreaker | None
     kafka: Mapping[str, Any]
 
 
@@ -289,6 +296,11 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield f"dead_letter: topic {dead!r} is one that the handler reads, so it would form a loop"
     if route.steering and route.retry is None:
         yield "steering: with retry=None no record waits, so there is nothing to steer"
+    if route.breaker is not None and route.retry is None and not route.blocks:
+        yield (
+            "breaker: with retry=None there are no retry topics in which records could wait; "
+            "Retry(max_attempts=1) has retry topics without retries"
+        )
     if route.own_topic in route.topics:
         yield f"topic {route.own_topic!r} is the group's own, which is read automatically"
 
@@ -371,6 +383,11 @@ OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
         "batch",
         (Batching, type(None)),
         "a size, or Batching(size=..., wait_seconds=...)",
+    ),
+    "breaker": (
+        "breaker",
+        (CircuitBreaker, type(None)),
+        "CircuitBreaker(failures=..., of=..., open_for=...), or None",
     ),
     "steering": ("steering", (bool,), "True if waiting records are to be run or cancelled"),
     "holding": ("holding", (Holding,), "Holding(longest_seconds=..., records=..., bytes=...)"),

@@ -1,4 +1,4 @@
-"""Options that decide whether a handler is called at all: expiry and filters.
+"""Options that decide whether a handler is called at all: expiry, filters, circuit breakers.
 
 A handler that declares none of them has no part that looks at its records before they run.
 """
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declarations.checks import check_callable
+from sharegroup.worker.declarations.checks import check_callable, is_whole
+from sharegroup.worker.declarations.retry import ErrorClasses, error_classes
 from sharegroup.worker.durations import Duration, delay_seconds
 
 Filter = Callable[..., Any]
@@ -42,6 +43,40 @@ class Expiry:
         if not isinstance(self.dead_letter, bool):
             raise InvalidConfig(f"Expiry: dead_letter={self.dead_letter!r}; expected True or False")
         object.__setattr__(self, "after_ms", after_ms)
+
+
+RUNS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitBreaker:
+    """Stops calling a handler while it fails: after ``failures`` among its last ``of`` runs.
+
+    After ``open_for`` one record is handled, which decides whether the others are.  ``on`` has the
+    classes of exceptions that count, such as those of a service that may be down.
+    """
+
+    failures: int = 10
+    of: int = 20
+    open_for: Duration = "30s"
+    on: ErrorClasses = (Exception,)
+    open_seconds: float = field(init=False, repr=False, compare=False)
+    classes: tuple[type[BaseException], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.of, 1, RUNS_MAX) or not is_whole(self.failures, 1, self.of):
+            raise InvalidConfig(
+                f"CircuitBreaker: failures={self.failures!r}, of={self.of!r}; expected a number of "
+                f"runs from 1 to {RUNS_MAX}, and of failures from 1 to that number"
+            )
+        try:
+            open_seconds = delay_seconds(self.open_for)
+        except (TypeError, ValueError) as error:
+            raise InvalidConfig(f"CircuitBreaker: open_for: {error}") from None
+        if not open_seconds:
+            raise InvalidConfig("CircuitBreaker: open_for=0; expected more than 0")
+        object.__setattr__(self, "open_seconds", open_seconds)
+        object.__setattr__(self, "classes", error_classes("CircuitBreaker", "on", self.on))
 
 
 def expiry_of(value: Expiry | Duration | None) -> Expiry | None:

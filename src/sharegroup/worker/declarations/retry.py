@@ -53,7 +53,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         for name in ("retry_on", "dont_retry_on"):
-            object.__setattr__(self, name, _classes(name, getattr(self, name)))
+            object.__setattr__(self, name, error_classes("Retry", name, getattr(self, name)))
         for name in ("initial_delay", "max_delay"):
             object.__setattr__(self, f"{name}_seconds", _seconds(name, getattr(self, name)))
         if self.max_attempts not in range(1, ATTEMPTS_MAX + 1):
@@ -149,7 +149,7 @@ class RetryByError:
         named = {key: policy for key, policy in policies.items() if key != DEFAULT}
         for key, policy in policies.items():
             if key != DEFAULT:
-                _classes("a key of the mapping", key)
+                error_classes("Retry", "a key of the mapping", key)
             if not isinstance(policy, Retry | None):
                 raise InvalidConfig(
                     f"Retry: the mapping has {policy!r} for {key!r}; expected Retry(...), or None "
@@ -210,14 +210,15 @@ def retry_of(value: Retry | RetryPolicies | None) -> Retry | RetryByError | None
     return RetryByError.of(value) if isinstance(value, Mapping) else value
 
 
-def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:
+def error_classes(whose: str, name: str, given: object) -> tuple[type[BaseException], ...]:
+    """Return classes of failures, of which one or several are given; raises InvalidConfig."""
     classes = given if isinstance(given, tuple | list | set | frozenset) else (given,)
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise InvalidConfig(f"Retry: {name} has {kind!r}; expected classes of exceptions")
+            raise InvalidConfig(f"{whose}: {name} has {kind!r}; expected classes of exceptions")
         if issubclass(kind, HandlerDecision):
             raise InvalidConfig(
-                f"Retry: {name} has {kind.__name__}, which itself decides the outcome of a record"
+                f"{whose}: {name} has {kind.__name__}, which itself decides the outcome of a record"
             )
     return tuple(classes)
 

@@ -13,7 +13,7 @@ from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_number, is_whole
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.declarations.policies import Expiry, Filter
+from sharegroup.worker.declarations.policies import CircuitBreaker, Expiry, Filter
 from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.durations import seconds
@@ -186,6 +186,8 @@ class Route:
     """
     expiry: Expiry | None = None
     """When a record is too old for the handler; None if it never is."""
+    breaker: CircuitBreaker | None = None
+    """When the handler is not called, because it fails; None if it always is."""
     only: Filter | None = None
     """Which records the handler is called for; None if it is called for all."""
     once_by: Callable[[Any], str | int] | None = None

@@ -1,6 +1,7 @@
-"""Looks at the records of a route before they wait for its handler: expiry and filters.
+"""Looks at the records of a route before they wait for its handler: expiry, filters, breakers.
 
-    taken --> expired? --> wanted? --> waits, in its order, for the rate limit and a slot
+    taken --> expired? --> wanted? --> breaker open? --> waits, in its order, for a slot
+                 |            |             '----------> parked in a retry topic
                  |            '------> accepted without a run (`only`)
                  '-------------------> a dead letter, or accepted (`expires_after`)
 
@@ -15,6 +16,7 @@ from sharegroup.worker.decisions.expiring import expires_at_ms
 from sharegroup.worker.declarations.policies import takes_payload
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.records.record import Record
+from sharegroup.worker.running.breaker import Breaker
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.settlement import Settlement
@@ -26,7 +28,7 @@ class Admission:
     """Admits the records of a route that its handler wants, and settles the others."""
 
     __slots__ = (
-        "_counts", "_expiry", "_only", "_parts", "_queue", "_route", "_settlement",
+        "_breaker", "_counts", "_expiry", "_only", "_parts", "_queue", "_route", "_settlement",
         "_takes_payload",
     )  # fmt: skip
 
@@ -37,7 +39,10 @@ class Admission:
         settlement: Settlement,
         counts: HandlerCounts,
         parts: GroupParts,
+        *,
+        breaker: Breaker | None,
     ) -> None:
+        self._breaker = breaker
         self._route = route
         self._queue = queue
         self._settlement = settlement
@@ -55,11 +60,13 @@ class Admission:
         settlement: Settlement,
         counts: HandlerCounts,
         parts: GroupParts,
+        *,
+        breaker: Breaker | None,
     ) -> Admission | None:
         """The admission of a route; None if it takes all records."""
-        if route.expiry is None and route.only is None:
+        if route.expiry is None and route.only is None and breaker is None:
             return None
-        return cls(route, queue, settlement, counts, parts)
+        return cls(route, queue, settlement, counts, parts, breaker=breaker)
 
     def admits(self, record: TakenRecord) -> bool:
         """Whether a record is to run; otherwise it is settled.
@@ -69,7 +76,10 @@ class Admission:
         if self.has_expired(record):
             return False
         if self._only is None or self._is_wanted(record):
-            return True
+            if self._breaker is None or not self._breaker.is_parking:
+                return True
+            self._breaker.park(record)
+            return False
         self._counts.filtered += 1
         self._parts.events.tell("record.filtered", record)
         self._settlement.carry_out(record, ACCEPT)  # 28

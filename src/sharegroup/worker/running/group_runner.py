@@ -20,6 +20,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
+from sharegroup.worker.decisions.circuit import CircuitState
 from sharegroup.worker.decisions.decide import Postpone, Redeliver
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route, StartFrom
@@ -30,6 +31,7 @@ from sharegroup.worker.ports import DeliveredRecord, RecordSource
 from sharegroup.worker.records.outcomes import Stopped
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.alone import Alone
+from sharegroup.worker.running.breakers import Breakers
 from sharegroup.worker.running.group_parts import GroupParts, RecordEvents
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.held_retries import HeldRetry
@@ -133,6 +135,7 @@ class GroupRunner:
             Intake(source, self._parts, is_own=source.topic == own_topic) for source in sources
         ]
         self._watch = Watch(self._routing, self._parts)
+        self._breakers = Breakers(self.runners, self._intakes, self._parts, self._add)
         self._background: list[asyncio.Task[None]] = []
         """The tasks of the group other than its slots."""
         self._before_look: list[tuple[Intake, Sequence[DeliveredRecord]]] = []
@@ -160,6 +163,11 @@ class GroupRunner:
             held_bytes=parts.held.bytes,
             blocked_writes=parts.writes.blocked,
             unrouted=dict(self._routing.unrouted),
+            open_breakers=tuple(
+                runner.route.shape.name
+                for runner in self.runners
+                if runner.breaker is not None and runner.breaker.state is not CircuitState.CLOSED
+            ),
         )
 
     def holder_of(self, record_id: str) -> str | None:
@@ -178,6 +186,7 @@ class GroupRunner:
                 tasks.create_task(self._run_held()),
                 tasks.create_task(self._watch.run()),
                 *([tasks.create_task(self._ask_limits())] if self.is_share else []),
+                *([tasks.create_task(self._breakers.run())] if self._breakers else []),
                 # The own topic first: its suspects run before records that may end the process.
                 *(tasks.create_task(self._take(intake)) for intake in reversed(self._intakes)),
             ]

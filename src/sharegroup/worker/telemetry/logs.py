@@ -52,6 +52,7 @@ LEVELS: Mapping[str, int] = {
     "record.unrouted": logging.WARNING,
     "record.timed_out": logging.WARNING,
     "record.lock_lost": logging.WARNING,
+    "breaker.opened": logging.WARNING,
     "partitions.lost": logging.WARNING,
     "outbox.blocked": logging.ERROR,
     "schedule.run": logging.DEBUG,

@@ -141,7 +141,7 @@ def test_misspelt_option_names_the_nearest() -> None:
 
 def test_option_like_no_other_lists_all() -> None:
     with pytest.raises(
-        InvalidConfig, match="unknown option xyz; the options are: batch, concurrency, "
+        InvalidConfig, match="unknown option xyz; the options are: batch, breaker, concurrency, "
     ):
         declared(xyz=3)
 

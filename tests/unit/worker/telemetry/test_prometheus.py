@@ -30,6 +30,7 @@ class Standing:
         counts.failed_with("shop.Refused")
         counts.held, counts.postponed, counts.dead_lettered = 5, 6, 7
         counts.filtered, counts.expired = 17, 18
+        counts.circuit, counts.opened, counts.parked = "half_open", 19, 20
         counts.unreadable, counts.timed_out, counts.lock_lost = 8, 9, 10
         counts.handling.observe(0.002)
         counts.handling.observe(0.25)
@@ -67,6 +68,9 @@ def test_all_metrics_have_values() -> None:
     assert of("sharegroup_worker_unreadable_total", **ours) == 8
     assert of("sharegroup_worker_skipped_total", **ours, why="filtered") == 17
     assert of("sharegroup_worker_skipped_total", **ours, why="expired") == 18
+    assert of("sharegroup_worker_breaker_open", **ours) == 0.5
+    assert of("sharegroup_worker_breaker_opened_total", **ours) == 19
+    assert of("sharegroup_worker_parked_total", **ours) == 20
     assert of("sharegroup_worker_timed_out_total", **ours) == 9
     assert of("sharegroup_worker_locks_lost_total", **ours) == 10
     assert of("sharegroup_worker_waiting", group="billing") == 11
