@@ -123,7 +123,7 @@ ELSEWHERE: Mapping[str, str] = {
     "threads": "concurrency=...: plain functions run in this number of threads",
     "key": "order_by='key', or a function of the payload",
     "ordering": "order_by='key', or a function of the payload",
-    "priority": "a separate group and topic for each priority, each with its own concurrency",
+    "priority": "a topic for each priority, and priorities={'urgent': 10} in the handler's options",
     **dict.fromkeys(("max_age", "expires", "expire_in", "expiring"), "expires_after='10m'"),
     "eta": "the sender's delay: handler.send(..., delay='10m')",
     "countdown": "the sender's delay: handler.send(..., delay='10m')",

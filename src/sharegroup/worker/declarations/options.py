@@ -58,6 +58,7 @@ StartFromName = StartFrom | Literal["earliest", "latest"]
 Topics = str | Iterable[str]
 
 CONCURRENCY_MAX = 100_000
+WEIGHT_MAX = 1_000
 
 
 class RouteDefaults(TypedDict, total=False):
@@ -88,6 +89,7 @@ class CommonOptions(RouteDefaults, total=False):
     processes: int
     payload: Payload | Registry | None
     only: Filter | None
+    priorities: Mapping[str, int]
     once_by: Callable[[Any], str | int] | None
     once_for: Duration
     redact: Redact | None
@@ -296,6 +298,7 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield f"dead_letter: topic {dead!r} is one that the handler reads, so it would form a loop"
     if route.steering and route.retry is None:
         yield "steering: with retry=None no record waits, so there is nothing to steer"
+    yield from _priority_problems(route)
     if route.breaker is not None and route.retry is None and not route.blocks:
         yield (
             "breaker: with retry=None there are no retry topics in which records could wait; "
@@ -345,6 +348,17 @@ def check_once(route: Route, store: Store | None) -> None:
         )
 
 
+def _priority_problems(route: Route) -> Iterator[str]:
+    for topic, weight in route.priorities.items():
+        if topic not in route.topics:
+            yield (
+                f"priorities: topic {topic!r} is none of the handler's; expected some of "
+                f"{', '.join(route.topics)}"
+            )
+        if not is_whole(weight, 1, WEIGHT_MAX):
+            yield f"priorities: {topic!r} has {weight!r}; expected a weight from 1 to {WEIGHT_MAX}"
+
+
 def _once_problems(route: Route) -> Iterator[str]:
     if route.once_by is None:
         if route.once_seconds:
@@ -390,6 +404,7 @@ OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
         "CircuitBreaker(failures=..., of=..., open_for=...), or None",
     ),
     "steering": ("steering", (bool,), "True if waiting records are to be run or cancelled"),
+    "priorities": ("priorities", (Mapping,), "a dict of the weights of topics"),
     "holding": ("holding", (Holding,), "Holding(longest_seconds=..., records=..., bytes=...)"),
     "group_configs": ("group_configs", (Mapping,), "a dict by Kafka's names of settings"),
 }

@@ -186,6 +186,8 @@ class Route:
     """
     expiry: Expiry | None = None
     """When a record is too old for the handler; None if it never is."""
+    priorities: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The weight of each topic; empty if all topics are equal."""
     breaker: CircuitBreaker | None = None
     """When the handler is not called, because it fails; None if it always is."""
     only: Filter | None = None

@@ -376,10 +376,17 @@ class GroupRunner:
             await self._look_for_suspect(intake)
         while True:
             await intake.wait_open()
-            room = intake.room(self._routing.room(intake.source.topic))
+            topic = intake.source.topic
+            allowed = self._routing.room(topic)
+            room = intake.room(allowed)
             if room <= 0:
+                if allowed > 0:  # Others need not wait for this topic.
+                    self._routing.took(topic, asked=allowed, got=0)
                 await intake.wait_for_room()
-            elif deliveries := await intake.take(room):
+                continue
+            deliveries = await intake.take(room, holds_up=self._routing.holds_up(topic))
+            self._routing.took(topic, asked=room, got=len(deliveries))
+            if deliveries:
                 # ADR 0035: otherwise each crash of a record that is not yet suspected would count
                 # for a suspect beside it.
                 if not alone.have_looked.is_set() and any(
@@ -390,7 +397,7 @@ class GroupRunner:
                     self._add(intake, deliveries)
             # Nothing came within the shorter wait: held records may be what stops the partition.
             elif self._parts.held:
-                self._make_way(intake.source.topic)
+                self._make_way(topic)
 
     async def _add_after_look(self, intake: Intake, deliveries: Sequence[DeliveredRecord]) -> None:
         """Add records when all groups have looked for suspects, or earlier when this one stops.

@@ -22,6 +22,10 @@ TAKE_SECONDS = 1.0
 TAKE_SECONDS_HOLDING = 0.2
 """The wait while records are held.  If no records arrive in it, the held ones may be the cause."""
 
+TAKE_SECONDS_FIRST = 0.02
+"""The wait of a topic for which others wait by their priorities.  It has most likely a backlog, so
+its records are here, or a round trip away."""
+
 
 class Intake:
     """Takes records of one topic from its source, unless it is closed."""
@@ -81,10 +85,13 @@ class Intake:
         self.source.flush()
         await self._parts.room.wait()
 
-    async def take(self, room: int) -> Sequence[DeliveredRecord]:
+    async def take(self, room: int, *, holds_up: bool) -> Sequence[DeliveredRecord]:
         """Take up to ``room`` records; waits a short time for the first.
 
-        Raises KafkaError if this member can never take any.
+        The time is shorter if the topic ``holds_up`` others.  Raises KafkaError if this member can
+        never take any.
         """
         wait_seconds = TAKE_SECONDS_HOLDING if self._parts.held else TAKE_SECONDS
+        if holds_up:
+            wait_seconds = TAKE_SECONDS_FIRST
         return await self.source.take(room, wait_seconds)
