@@ -29,9 +29,12 @@ class TopicShares:
     def room(self, topic: str, room: int) -> int:
         """How many of ``room`` records to take from a topic now."""
         others = self._backlogged - {topic}
-        if not others or room <= 0:
-            return room
+        if not others:
+            # In parts, because records of each topic are taken independently.
+            return -(-room // len(self._weights))
         if self._times[topic] > min(self._times[other] for other in others):
+            return 0
+        if room <= 0:
             return 0
         weight = self._weights[topic]
         total = weight + sum(self._weights[other] for other in others)

@@ -75,11 +75,20 @@ class Admission:
         """
         if self.has_expired(record):
             return False
-        if self._only is None or self._is_wanted(record):
-            if self._breaker is None or not self._breaker.is_parking:
-                return True
-            self._breaker.park(record)
+        # A filter may have ended the process that had the record before.  So `HandlerRuns` asks it,
+        # when the record may run, and perhaps alone.
+        is_first = record.delivery.delivery_count == 1 and not record.story.suspicions
+        if is_first and not self.wants(record):
             return False
+        if self._breaker is None or not self._breaker.is_parking:
+            return True
+        self._breaker.park(record)
+        return False
+
+    def wants(self, record: TakenRecord) -> bool:
+        """Whether the filter wants a record; otherwise it is settled."""
+        if self._only is None or self._is_wanted(record):
+            return True
         self._counts.filtered += 1
         self._parts.events.tell("record.filtered", record)
         self._settlement.carry_out(record, ACCEPT)  # 28

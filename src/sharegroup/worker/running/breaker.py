@@ -145,8 +145,8 @@ class Breaker:
 
     def park_all(self, held: Iterable[tuple[float, TakenRecord]]) -> None:
         """Park the records that wait, and those that are ``held`` with the times of their retry."""
-        # All of them, because each has been delivered at least once.
-        for record in self._queue.take_ready(alone_from=1):
+        # All of them, because each has been delivered at least once, but for those that run alone.
+        for record in self._queue.take_ready(alone_from=1, but=self._parts.alone.spared):
             self.park(record)
         now = self._parts.clock.now()
         for due, record in held:

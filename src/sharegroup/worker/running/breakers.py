@@ -19,6 +19,10 @@ FETCH_SECONDS = 2.0
 """Maximum time for which the records of a fetch under way are waited for."""
 
 
+PARK_SECONDS = 1.0
+"""The interval at which an open breaker looks for records that have become ready since."""
+
+
 class Breakers:
     """Runs the circuit breakers of one group."""
 
@@ -58,7 +62,11 @@ class Breakers:
                 self._pause(intakes)
                 await self._parts.members.fetches_ended(FETCH_SECONDS)
                 self._pause(intakes)  # What the fetches have brought.
-            await clock.sleep_until(breaker.tries_at)
+            while (now := clock.now()) < breaker.tries_at:
+                await clock.sleep_until(min(breaker.tries_at, now + PARK_SECONDS))
+                if breaker.is_parking:
+                    # Such as those whose key was being determined.
+                    breaker.park_all(self._parts.held.take_of(runner.route))
             breaker.half_open()
             for intake in intakes:
                 intake.end_pause()

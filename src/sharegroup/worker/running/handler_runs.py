@@ -90,7 +90,10 @@ class HandlerRuns:
         if (
             (delivery.delivery_count > 1 or record.story.suspicions)
             and record.handler_record is None  # Not a held retry.
-            and not self.may_run_again(record)
+            and not (
+                self.may_run_again(record)
+                and (self._admission is None or self._admission.wants(record))
+            )
         ):
             return False
         counts = self._counts

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker import App, Batching, Expiry, Payload, Record, Registry, Retry
+from sharegroup.worker import App, Batching, Expiry, Payload, Record, Registry, Release, Retry
 from sharegroup.worker.testing.app_test import AppTest
 
 RETRY = Retry(max_attempts=3, initial_delay="10m", multiplier=1, jitter=0)
@@ -266,6 +266,27 @@ def test_skipped_records_take_no_token_of_the_rate_limit() -> None:
             await t.send(shop.bill, {"number": number}, headers={"type": kind})
         await t.advance("11s")
         assert [order["number"] for order in shop.handled] == [249, 499]
+
+    run(shop.app, story)
+
+
+def test_filter_is_asked_about_a_record_delivered_before_when_it_may_run() -> None:
+    """A filter that ends its process is judged like a handler that does (ADR 0035)."""
+    asked: list[int] = []
+
+    def only(record: Record) -> bool:
+        asked.append(record.delivery_attempt)
+        if record.delivery_attempt < 2:
+            raise Release
+        return False
+
+    shop = Shop(only=only)
+
+    async def story(t: AppTest) -> None:
+        order = await t.send(shop.bill, {})
+        await t.advance("1m")
+        assert (order.outcome, asked, shop.handled) == ("accepted", [1, 2], [])
+        assert shop.events == ["record.filtered"]
 
     run(shop.app, story)
 
