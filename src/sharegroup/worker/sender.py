@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.decisions.expiring import expires_header
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
@@ -99,6 +100,10 @@ class Sender(Generic[Sent]):
         self.outlet = Outlet()
         """The outlet of the application that the handler belongs to."""
 
+    def belong(self, outlet: Outlet, route: Route) -> None:
+        """Send through the outlet of this application, by the route that has its defaults."""
+        self.outlet, self._route = outlet, route
+
     async def __call__(
         self,
         payload: Sent,
@@ -111,6 +116,7 @@ class Sender(Generic[Sent]):
         unique: str | None = None,
         for_: Duration | None = None,
         id: str | None = None,  # noqa: A002  As `Result.id`.
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Write a record and return where it was written, once it is durable.
 
@@ -123,11 +129,15 @@ class Sender(Generic[Sent]):
         one.  Requires a store: ``App(store=...)``.
 
         With ``id``, the result of the record is looked up by it (`Routed.result`).
+        With ``expires`` the handler does not run after this time: a time with a zone, or a duration
+        from now or from when the record is due.  Requires ``expires_after`` of the handler.
         """
         outbox, clock = self.connected()
         name_seconds = _name_seconds(unique, for_)
         # Before anything waits: what follows may take long, and the delay counts from the call.
-        due_ms = _due_ms(clock.wall_ms(), delay, at)
+        now_ms = clock.wall_ms()
+        due_ms = _due_ms(now_ms, delay, at)
+        expires_ms = self._expires_ms(now_ms if due_ms is None else due_ms, expires)
         if self.outlet.prepare is not None:
             await self.outlet.prepared()
         target = self._topic(topic)
@@ -145,6 +155,8 @@ class Sender(Generic[Sent]):
         pairs = headers_of(headers)
         if id is not None:
             pairs.append((ID_HEADER, checked_id(id).encode("ascii")))
+        if expires_ms is not None:
+            pairs.append(expires_header(expires_ms))
         for add in self.outlet.before_send:
             add(target, pairs)
         write: Callable[[], Awaitable[WrittenRecord]]
@@ -169,6 +181,7 @@ class Sender(Generic[Sent]):
         unique: str | None = None,
         for_: Duration | None = None,
         id: str | None = None,  # noqa: A002  As `Result.id`.
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Send from a thread, such as that of a handler that is a plain function.
 
@@ -192,6 +205,7 @@ class Sender(Generic[Sent]):
             unique=unique,
             for_=for_,
             id=id,
+            expires=expires,
         )
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
@@ -230,6 +244,18 @@ class Sender(Generic[Sent]):
                 f"PostgresStore or RedisStore"
             )
         return self.outlet.store
+
+    def _expires_ms(self, from_ms: int, expires: Duration | datetime | None) -> int | None:
+        if expires is None:
+            return None
+        if self._route.expiry is None:
+            raise InvalidConfig(
+                f"{self._route.shape.name}.send: expires={expires!r:.80}, and its handler does not "
+                f"look at it; declare expires_after=Expiry(), or a time for all its records"
+            )
+        if isinstance(expires, datetime):
+            return max(due_ms_of(expires, now_ms=from_ms), 0)
+        return from_ms + round(delay_seconds(expires) * 1000)
 
     def _topic(self, topic: str | None) -> str:
         topics = self._route.topics

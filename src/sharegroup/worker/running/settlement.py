@@ -50,7 +50,7 @@ NO_TOPIC = "(none)"
 class Settlement:
     """Settles, holds, postpones or dead-letters the records of one route."""
 
-    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_report", "_route")
+    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_report", "route")
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class Settlement:
         parts: GroupParts,
         returned: Returned | None = None,
     ) -> None:
-        self._route = route
+        self.route = route
+        """The route whose records it settles."""
         self._queue = queue
         self._counts = counts
         self._parts = parts
@@ -143,8 +144,8 @@ class Settlement:
 
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
         """The seconds for which this record may be held; 0 without enough room or time."""
-        parts, holding, delivery = self._parts, self._route.holding, record.delivery
-        if self._route.blocks and parts.may_hold:
+        parts, holding, delivery = self._parts, self.route.holding, record.delivery
+        if self.route.blocks and parts.may_hold:
             return math.inf  # `RecordRouting.room` takes no more instead.
         held = parts.held
         if (
@@ -217,7 +218,7 @@ class Settlement:
     def _bury(self, record: TakenRecord, step: Bury) -> None:
         parts = self._parts
         if self._burier is None:
-            self._burier = Burier(parts.outbox, parts.clock, self._route, parts.members.id)
+            self._burier = Burier(parts.outbox, parts.clock, self.route, parts.members.id)
         topic = self._burier.topic
         # Nothing is to be written first, so nothing can be lost by rejecting at once.
         if topic is None or not step.is_kept:
@@ -261,7 +262,7 @@ class Settlement:
         """The outbox whose records are written with the record's offset; None without one."""
         delivery = record.delivery
         # Of an unreadable range, the letter may be written twice.
-        if self._route.exactly_once and isinstance(delivery, ConsumedRecord):
+        if self.route.exactly_once and isinstance(delivery, ConsumedRecord):
             return delivery
         return None
 

@@ -128,6 +128,8 @@ def test_events_below_the_log_level_have_no_listener() -> None:
         "record.held",
         "record.postponed",
         "record.put_aside",
+        "record.filtered",
+        "record.expired",
         "record.due",
         "schedule.run",
         "infrastructure.created",
