@@ -25,8 +25,9 @@ from sharegroup.cli.worker.worker_app import (
 )
 from sharegroup.cli.worker.worker_supervisor import (
     Several,
+    check as check_several,
     several_options,
-    supervising,
+    supervise,
     taken_supervisor,
 )
 from sharegroup.errors import InvalidConfig, MissingExtra
@@ -176,6 +177,7 @@ def run_(
     With -n, this process starts and replaces worker processes.  SIGHUP then replaces all, one at a
     time, so they run new code.
     """
+    check_several(several, reloads=reloads)
     # The watcher sets the variable for the process that it starts with the same command line.
     if reloads and WATCHER not in os.environ:
         return _reloading(app_name, folders)
@@ -184,8 +186,8 @@ def run_(
     logs.configure(log_level, log_format, process=number)
     watcher = int(os.environ.get(WATCHER, "0")) or None
     around = replace(around, module=app_name, watcher=watcher, supervisor=supervisor)
-    if supervisor is None and (code := supervising(several, around, reloads=reloads)) is not None:
-        return code
+    if supervisor is None and several.processes is not None:
+        return supervise(several.processes, several, around)
     return _run(_narrowed(app_name, **changes), around)
 
 

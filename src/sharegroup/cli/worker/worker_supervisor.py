@@ -72,17 +72,19 @@ def taken_supervisor() -> tuple[Supervised, Lifeline] | None:
     return supervised, lifeline
 
 
-def supervising(several: Several, around: Surroundings, *, reloads: bool) -> int | None:
-    """Run this command line in several processes; None if none are wanted."""
-    if several.processes is None:
-        if several.max_memory is not None:
-            raise click.UsageError("--max-memory needs a supervisor: -n 1, or more processes")
-        return None
-    if reloads:
+def check(several: Several, *, reloads: bool) -> None:
+    """Raise UsageError if the options of a supervisor do not fit each other."""
+    if several.processes is None and several.max_memory is not None:
+        raise click.UsageError("--max-memory needs a supervisor: -n 1, or more processes")
+    if several.processes is not None and reloads:
         raise click.UsageError("--reload is for one process; leave out -n, or send SIGHUP instead")
-    # Imported here, because a worker without a supervisor does not need it.
-    from sharegroup.worker.supervision.program import Team, supervise
 
-    team = Team(processes=several.processes, memory_bytes_max=several.max_memory)
+
+def supervise(processes: int, several: Several, around: Surroundings) -> int:
+    """Run this command line in several processes; returns the exit code."""
+    # Imported here, because a worker without a supervisor does not need it.
+    from sharegroup.worker.supervision import program
+
+    team = program.Team(processes=processes, memory_bytes_max=several.max_memory)
     command = [sys.executable, "-m", "sharegroup", *sys.argv[1:]]
-    return asyncio.run(supervise(command, team, around, say))
+    return asyncio.run(program.supervise(command, team, around, say))

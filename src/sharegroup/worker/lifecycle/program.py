@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sharegroup import __version__, event_loop
+from sharegroup import __version__, event_loop, stop_signals
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.worker.application import Application
 from sharegroup.worker.durations import Duration
@@ -287,6 +287,7 @@ class Program:
     ) -> None:
         # Imported here, because only a supervised worker needs it.
         from sharegroup.worker.lifecycle.channel import STATE, answering
+        from sharegroup.worker.lifecycle.supervised import GONE_SIGNAL
 
         wishes, loop = self._wishes, asyncio.get_running_loop()
         answered = {**self._health_pages(), STATE: self._state_page}
@@ -300,6 +301,9 @@ class Program:
             "hurry": wishes.hurry,
         }
         await stack.enter_async_context(answering(supervised.channel, answered, calls))
+        if GONE_SIGNAL not in stop_signals.STOP_SIGNALS:  # On Linux.
+            loop.add_signal_handler(GONE_SIGNAL, wishes.stop_with_supervisor)
+            stack.callback(loop.remove_signal_handler, GONE_SIGNAL)
         lifeline.stop_with(
             lambda: _call_in(loop, wishes.stop_with_supervisor), self._app.grace_seconds
         )

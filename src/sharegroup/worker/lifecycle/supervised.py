@@ -34,6 +34,11 @@ ORPHAN_SECONDS = 10.0
 """Time beyond the grace after which a process without a supervisor ends, whatever it is doing."""
 ORPHANED = 1
 PR_SET_PDEATHSIG = 1
+GONE_SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGTERM)
+"""The kernel's signal that the supervisor is gone; it ends a process that does not handle it yet.
+
+Not SIGTERM: it comes once for each thread of the supervisor, and a second SIGTERM ends the grace.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +94,8 @@ class Lifeline:
             # Imported here, because only this needs it.
             import ctypes
 
-            # Also reaches a process whose lifeline was copied into a process that still lives.
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            # Also if another process still has a copy of the lifeline's other end.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, GONE_SIGNAL)
         threading.Thread(target=self._wait, name="lifeline", daemon=True).start()
 
     def stop_with(self, stop: Callable[[], None], grace_seconds: float) -> None:
