@@ -413,11 +413,13 @@ handler's name, `error` the class of an exception with its module. To be told of
 | `rate(sharegroup_worker_timed_out_total[5m]) > 0` | handlers hang, or need more time |
 | `rate(sharegroup_worker_locks_lost_total[5m]) > 0` | the loop is blocked, or the broker away |
 | `sharegroup_worker_joined == 0` | the broker is away, or refuses this process |
-| `increase(sharegroup_worker_processes_replaced_total{reason!="reload"}[15m]) > 3` | processes of a supervisor crash, hang, or grow |
+| `sharegroup_worker_processes_replaced_total` grows | a supervisor's processes crash or hang |
 
-With `sharegroup worker -n 4`, the page has the metrics of all processes, each with the label `process`: the number of the process, from 1 to
-one more than there are processes. A number begins anew at 0 when its process is replaced, so aggregate rates, as always:
-`sum without (process) (rate(sharegroup_worker_handled_total[5m]))`. What is the same in each process, such as the lag, is `max without (process)`.
+With `sharegroup worker -n 4`, the page has the metrics of all processes, each with the label
+`process`: the number of the process, from 1 to one more than there are processes. Its counters
+begin anew when the process is replaced, so sum their rates, as always:
+`sum without (process) (rate(sharegroup_worker_handled_total[5m]))`. What is the same in each
+process, such as the lag, is `max without (process)`.
 
 """
 

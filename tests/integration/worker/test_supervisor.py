@@ -83,27 +83,29 @@ def page(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_processes_share_a_port_and_a_stop(
-    bootstrap: str, group: str, topic: str, tmp_path: Path
+    bootstrap: str, group: str, topic: str, tmp_path: Path, count: int
 ) -> None:
+    numbers = range(1, count + 1)
     text = application(bootstrap, group, topic)
-    options = ("-n", "2", "--health-port", "0", "--metrics-port", "0")
+    options = ("-n", str(count), "--health-port", "0", "--metrics-port", "0")
     with Supervised(tmp_path, text, *options) as there:
         (about,) = there.wait_lines("supervising", 1)
-        ready = there.wait_lines("ready", 2)
-        assert {line["process"] for line in ready} == {"1", "2"}
-        assert {line["health"] for line in ready} == {f"{about['health']}/{n}" for n in (1, 2)}
+        ready = there.wait_lines("ready", count)
+        assert {line["health"] for line in ready} == {f"{about['health']}/{n}" for n in numbers}
+        assert {line["process"] for line in ready} == {*map(str, numbers)}
         send(bootstrap, topic, ["a", "b 0.5"])
         there.wait_noted("end old a", "begin old b 0.5")
         there.wait_until(lambda: page(f"{about['health']}/ready")[0] == 200, "its readiness")
         metrics = page(f"{about['metrics']}/metrics")[1]
-        for number in (1, 2):
+        for number in numbers:
             assert f'sharegroup_worker_joined{{process="{number}",group="{group}"}} 1.0' in metrics
         there.signal(signal.SIGTERM)
         assert there.wait() == 0
         assert "end old b 0.5" in there.noted()
         assert there.children() == []
-        assert len(there.lines("stopped")) == 2
+        assert len(there.lines("stopped")) == count
         assert there.printed().splitlines()[-1].endswith(" code=0")
 
 

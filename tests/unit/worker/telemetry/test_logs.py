@@ -80,8 +80,12 @@ def test_lines_of_a_supervised_process_have_its_number() -> None:
         logs.configure("info", "json" if form == "json" else "text", stream, process=3)
         logs.configure_as_parent()  # A handler process of this one, on its own standard error.
         assert logging.getLogger().handlers[0].formatter is not None
-        text = logging.getLogger().handlers[0].formatter.format(
-            logging.LogRecord("a.b", logging.WARNING, "", 0, "event=x y=%d", (1,), None)
+        text = (
+            logging.getLogger()
+            .handlers[0]
+            .formatter.format(
+                logging.LogRecord("a.b", logging.WARNING, "", 0, "event=x y=%d", (1,), None)
+            )
         )
         assert f"{text}\n".endswith(line)
 
