@@ -237,7 +237,7 @@ def run_containers(tmp_path: Path, given: dict[str, str]) -> None:
         **os.environ,
         **given,
         "XDG_RUNTIME_DIR": str(tmp_path),
-        "PYTHONPATH": str(FOLDER),
+        "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]),
     }
 
     def start(command: list[str]) -> subprocess.Popen[str]:

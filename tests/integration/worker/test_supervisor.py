@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import re
 import signal
+import socket
+import subprocess
 import sys
 import time
 import urllib.error
@@ -18,6 +21,7 @@ from click.testing import CliRunner
 
 from sharegroup.cli.worker.worker import command
 from sharegroup.client import AdminClient, OffsetSpec, TopicPartition
+from sharegroup.worker.supervision.child_process import resident_bytes
 from tests.integration.worker.processes import WorkerProcess, facts_of
 from tests.integration.worker.test_life import lag, send
 from tests.support.limits import HANGING_SECONDS
@@ -312,3 +316,97 @@ def test_closed_terminal_stops_and_a_hangup_from_elsewhere_reloads(
 def test_options_that_do_not_fit_are_refused(options: list[str], error: str) -> None:
     done = CliRunner().invoke(command, ["run", "shop:app", *options])
     assert (done.exit_code, error in done.output) == (2, True), done.output
+
+
+# The system.
+
+
+@pytest.mark.slow
+def test_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with Supervised(tmp_path, "", "-n", "2", "--health-port", port) as there:
+            assert there.wait() == 1
+    (line,) = there.log.read_text().splitlines()
+    assert f"can't listen on 127.0.0.1:{port}" in line
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a namespace of processes")
+def test_supervisor_is_the_first_process_of_a_container(
+    bootstrap: str, group: str, topic: str, tmp_path: Path
+) -> None:
+    """It waits for what it inherits, and a kill of it ends all."""
+    there = Supervised(tmp_path, application(bootstrap, group, topic), "-n", "1")
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        pytest.skip("namespaces of processes are not allowed here")
+    there.prefix = command
+    with there:
+        pid = there.wait_lines("ready", 1)[0]["pid"]
+        (outer,) = [
+            int(path.name)
+            for path in Path("/proc").iterdir()
+            if path.name.isdigit() and f"NSpid:\t{path.name}\t{pid}\n" in status_of(path)
+        ]
+        # A process whose parent, a worker, has ended.
+        orphan = "import os, time; os.fork() or (time.sleep(1), os._exit(0)); os._exit(0)"
+        subprocess.run(
+            ["nsenter", f"--target={outer}", "--pid", sys.executable, "-c", orphan], check=True
+        )
+        parent = int(re.findall(r"PPid:\t(\d+)", status_of(Path(f"/proc/{outer}")))[0])
+        there.wait_until(lambda: zombies_of(parent) == 1, "the orphan's end")
+        there.wait_until(lambda: zombies_of(parent) == 0, "the supervisor's wait for it")
+        os.kill(parent, signal.SIGTERM)
+        assert there.wait() == 0
+
+
+def status_of(process: Path) -> str:
+    try:
+        return (process / "status").read_text()
+    except OSError:
+        return ""
+
+
+def zombies_of(parent: int) -> int:
+    statuses = [status_of(path) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return sum(f"PPid:\t{parent}\n" in text and "State:\tZ" in text for text in statuses)
+
+
+REAPED = """
+import os, subprocess, sys, time
+from sharegroup.worker.supervision.program import reap_others
+
+def zombie():
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+reap_others(frozenset())
+others = [zombie(), zombie()]
+reap_others(frozenset())
+own = zombie()
+reap_others(frozenset({own}))
+assert os.waitpid(own, os.WNOHANG)[0] == own
+for pid in others:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        print("reaped")
+"""
+
+
+def test_inherited_processes_are_waited_for_and_own_ones_are_not() -> None:
+    done = subprocess.run([sys.executable, "-c", REAPED], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("reaped\nreaped\n", "")
+
+
+def test_memory_is_that_of_the_process() -> None:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        assert resident_bytes(os.getpid()) is None
+        return
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
+    assert abs((resident_bytes(os.getpid()) or 0) - int(line.split()[1]) * 1024) < 16 * 1024 * 1024
+    assert resident_bytes(2**22 + 1) is None

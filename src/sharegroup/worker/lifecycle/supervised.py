@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 from sharegroup.errors import InvalidConfig
@@ -68,7 +68,9 @@ class Supervised:
         if text is None:
             return None
         try:
-            facts = cls(**json.loads(text))
+            given = json.loads(text)
+            # The supervisor may be of another version, before an upgrade and a reload.
+            facts = cls(**{own.name: given[own.name] for own in fields(cls) if own.name in given})
             for descriptor in (facts.channel, facts.lifeline):
                 os.set_inheritable(descriptor, False)
         except (OSError, TypeError, ValueError) as error:

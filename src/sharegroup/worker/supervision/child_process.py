@@ -120,7 +120,13 @@ class ChildProcess:
         if response is None or not isinstance(response.body, bytes) or response.status != 200:
             return None
         facts: dict[str, Any] = json.loads(response.body)
-        return ChildState(**facts)
+        # After an upgrade and a reload, the process may be of a newer version than this one.
+        return ChildState(
+            app=str(facts.get("app", "")),
+            phase=str(facts.get("phase", STARTING)),
+            joined=facts.get("joined") is True,
+            ready=facts.get("ready") is True,
+        )
 
     async def ask(self, path: str, seconds: float) -> HttpResponse | None:
         """Ask for one of its pages; None without an answer within this time."""

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 PHASE_SECONDS = 0.2
 """Interval of looks at the phase, for the pid file."""
 TERMINAL = "/dev/tty"
+INIT = 1
+"""The id of the process that inherits those whose parents have ended."""
+REAP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ async def supervise(command: Sequence[str], team: Team, around: Surroundings, sa
             "--max-memory reads the memory of processes in /proc, which this system does not have; "
             "leave it out, and limit the memory by the system's means"
         )
+    say = _tolerant(say)
     wishes = Wishes()
     urls: dict[str, str] = {}
 
@@ -75,6 +79,8 @@ async def supervise(command: Sequence[str], team: Team, around: Surroundings, sa
                 stack.callback(file.close)
                 telling = asyncio.ensure_future(_tell_phases(supervisor, file, facts | urls))
                 stack.callback(telling.cancel)
+            reaping = asyncio.ensure_future(_reap_foreign(supervisor))
+            stack.callback(reaping.cancel)
             ports = "".join(f" {name}={url}" for name, url in urls.items())
             say(
                 f"supervising module={around.module} pid={os.getpid()} "
@@ -112,6 +118,43 @@ async def _tell_phases(supervisor: Supervisor, file: PidFile, facts: dict[str, A
             except OSError as error:  # Of a full disk; readers see an earlier phase.
                 log.warning("event=pid_file_failed path=%s error=%r", file.path, error)
         await asyncio.sleep(PHASE_SECONDS)
+
+
+async def _reap_foreign(supervisor: Supervisor) -> None:
+    """Wait for processes that this one has inherited, as process 1 of a container must.
+
+    A handler process of a worker that was killed is one; nobody else would wait for it.
+    """
+    while os.getpid() == INIT:
+        await asyncio.sleep(REAP_SECONDS)
+        own = supervisor.pids
+        if own is not None:
+            reap_others(own)
+
+
+def reap_others(own: frozenset[int]) -> None:
+    """Wait for children of this process that have ended, up to the first of its own ones.
+
+    asyncio waits for its own.
+    """
+    with suppress(ChildProcessError):  # There is no child at all.
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None or ended.si_pid in own:
+                return
+            os.waitpid(ended.si_pid, os.WNOHANG)
+
+
+def _tolerant(say: Say) -> Say:
+    """Say as before, but go on if the reader of the output has ended: the processes have not."""
+
+    def say_or_log(text: str) -> None:
+        try:
+            say(text)
+        except OSError as error:
+            log.warning("event=output_failed text=%r error=%r", text, error)
+
+    return say_or_log
 
 
 def _on_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> Callable[[], None]:

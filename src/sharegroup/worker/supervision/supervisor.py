@@ -41,7 +41,8 @@ MISUSED = 2
 LOOK_SECONDS = 1.0
 """Interval of questions to a process."""
 STARTING_LOOK_SECONDS = 0.05
-"""The same until it is ready."""
+STARTING_SECONDS = 30.0
+"""The shorter interval until a process is ready, and the time after which the longer one does."""
 ANSWER_SECONDS = 5.0
 UNANSWERED_MAX = 12
 """Questions in a row without an answer, after which a process hangs: a minute."""
@@ -74,6 +75,7 @@ class Running:
 
     child: Child
     state: ChildState = field(default_factory=ChildState)
+    started_at: float = 0.0
     has_answered: bool = False
     is_quiet: bool = False
     ready_at: float | None = None
@@ -134,6 +136,13 @@ class Supervisor:
         return tuple(sorted(self._running, key=lambda running: running.child.number))
 
     @property
+    def pids(self) -> frozenset[int] | None:
+        """The ids of the processes that live; None while one is being started."""
+        if self._starting:
+            return None
+        return frozenset(running.child.pid for running in self._running)
+
+    @property
     def ready_count(self) -> int:
         """The number of processes that take records of all their groups."""
         return sum(running.state.ready and not running.is_stopping for running in self._running)
@@ -185,12 +194,6 @@ class Supervisor:
         for running in self._running:
             _stop(running)
 
-    def _tell(self, text: str) -> None:
-        try:
-            self._say(text)
-        except OSError as error:  # The reader of the output has ended; the processes have not.
-            log.warning("event=output_failed text=%r error=%r", text, error)
-
     # Places.
 
     async def _keep_all(self) -> None:
@@ -241,7 +244,7 @@ class Supervisor:
             self.restart_counts[ended.reason] += 1
             return 0.0
         if code == ENDED_AS_ASKED:
-            self._tell(f"process {child.number} was stopped and is not started again: {who}")
+            self._say(f"process {child.number} was stopped and is not started again: {who}")
             place.is_left = True
             return None
         if code == MISUSED and not self._loaded.is_set():
@@ -283,7 +286,7 @@ class Supervisor:
             return None
         finally:
             self._starting.discard(number)
-        running = Running(child)
+        running = Running(child, started_at=_now())
         self._running.append(running)
         running.living = self._tasks.create_task(self._live(place, running))
         before = place.running
@@ -310,7 +313,9 @@ class Supervisor:
 
     async def _watch(self, place: Place, running: Running) -> None:
         while True:
-            is_starting = running.ready_at is None
+            is_starting = (
+                running.ready_at is None and _now() - running.started_at < STARTING_SECONDS
+            )
             await asyncio.sleep(STARTING_LOOK_SECONDS if is_starting else LOOK_SECONDS)
             state = await running.child.state(ANSWER_SECONDS)
             if state is None:
@@ -379,7 +384,7 @@ class Supervisor:
 
     async def _reload(self) -> None:
         places = [place for place in self._places if not place.is_left]
-        self._tell(f"reloading processes={len(places)}")
+        self._say(f"reloading processes={len(places)}")
         for place in places:
             fresh = await self._spawn(place)
             if fresh is None or not await self._comes_up(fresh):
@@ -396,7 +401,7 @@ class Supervisor:
             if old is not None:
                 _stop(old)
                 await asyncio.wait((old.living,))
-        self._tell(f"reloaded processes={len(places)}")
+        self._say(f"reloaded processes={len(places)}")
 
     async def _comes_up(self, running: Running) -> bool:
         """Wait until a process is ready; False if it ends, takes too long, or a stop comes."""
