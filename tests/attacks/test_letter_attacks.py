@@ -226,6 +226,7 @@ def test_eve_cannot_point_her_group_at_the_queue_of_payments(broker: Secured) ->
     assert nothing_reached_the_victim(broker)
 
 
+@pytest.mark.slow
 def test_forged_story_in_a_shared_queue_does_not_aim_the_administrator(broker: Secured) -> None:
     async def attack() -> None:
         assert await broker.queue("eve-group", "dlq.shared") is None

@@ -11,6 +11,7 @@ import pytest
 from tests.bench.share_state import measure
 
 
+@pytest.mark.slow
 def test_state_topic_takes_no_more_than_is_allowed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

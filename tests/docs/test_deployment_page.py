@@ -139,6 +139,7 @@ print(os.getuid())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(why_not_restricted() is not None, reason=why_not_restricted() or "")
 def test_broker_needs_nothing_but_its_data_directory() -> None:
     """The root is read-only, the user has no name and no home, and there is no /tmp."""

@@ -6,6 +6,8 @@ import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import pytest
+
 from tests.attacks.batches import honest_batch
 from tests.attacks.descriptor_attacks import create_request
 from tests.attacks.target import Target, join_request, produce_request, produced
@@ -24,6 +26,7 @@ def store(connection: RawConnection, topic: str, partition: int = 0) -> None:
     assert produced(connection.ask(request)) == 0
 
 
+@pytest.mark.slow
 def test_more_segments_than_descriptors_are_written_and_recovered(tmp_path: Path) -> None:
     """Each segment has two index files, which are not synced before a checkpoint."""
     settings = {"log.segment.bytes": "1024"}

@@ -418,6 +418,7 @@ def test_malformed_frame_after_many_requests_closes_the_connection(closings: Clo
         assert answers == 1_000
 
 
+@pytest.mark.slow
 def test_a_peer_that_never_reads_is_not_read_from_and_loses_its_connection(
     closings: Closings,
 ) -> None:

@@ -11,6 +11,7 @@ import random
 import threading
 from pathlib import Path
 
+import pytest
 from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
 from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsRequest
 from kio.schema.describe_acls.v3.request import DescribeAclsRequest
@@ -105,6 +106,7 @@ def change_until_killed(
         killer.join()
 
 
+@pytest.mark.slow
 def test_acls_that_were_answered_survive_kill_9(tmp_path: Path) -> None:
     random_ = random.Random(18)
     broker = ServeProcess(tmp_path / "data", settings=SECURED)

@@ -265,6 +265,7 @@ async def until_the_truth_is_told(admin: AdminClient) -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ADMIN_LIES)
 def test_admin_client_reports_a_false_response_and_recovers(name: str) -> None:
     key, lie, text = ADMIN_LIES[name]
@@ -317,6 +318,7 @@ def test_answers_byte_by_byte_are_answers() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_endless_response_times_out() -> None:
     """A byte now and then is no progress: the request's timeout applies."""
 
@@ -432,6 +434,7 @@ def test_lifetime_of_a_login_that_cannot_be_is_no_harm(milliseconds: int) -> Non
     assert asyncio.run(run()) == 1  # A lifetime of 1 ms does not make us log in all the time.
 
 
+@pytest.mark.slow
 def test_lifetime_beyond_all_time_is_a_message_that_cannot_be_read() -> None:
     async def run() -> None:
         async with LyingBroker() as broker, admin_of(broker, **PLAIN) as admin:
@@ -681,6 +684,7 @@ async def until_the_truth(consumer: ShareConsumer) -> None:
                 await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONSUMER_LIES)
 def test_share_consumer_recovers_from_a_false_response(name: str) -> None:
     key, lie = CONSUMER_LIES[name]

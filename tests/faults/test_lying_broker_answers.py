@@ -309,6 +309,7 @@ def test_a_topic_without_an_answer_is_not_deleted(lie: Lie, error: type[KafkaErr
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lie", "error"),
     [

@@ -14,6 +14,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.produce.v12 import request as produce
 from kio.schema.share_fetch.v2.request import ShareFetchRequest
@@ -62,6 +63,7 @@ async def until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 
+@pytest.mark.slow
 def test_acknowledgement_that_waited_for_a_stopped_broker_past_its_lock_is_refused(
     tmp_path: Path,
 ) -> None:

@@ -141,6 +141,7 @@ def consumed(cluster: Cluster) -> tuple[list[str], list[str]]:
         return ours.result().decode().splitlines(), theirs.result().splitlines()
 
 
+@pytest.mark.slow
 def test_both_consoles_print_the_same_lines(consumed: tuple[list[str], list[str]]) -> None:
     ours, theirs = consumed
     assert ours[0] == ("Partition:0\tOffset:0\tDelivery:1\tcodec:none,null:null\tkey0\tvälue 0")
@@ -227,6 +228,7 @@ def test_both_perf_tools_print_the_same_columns(cluster: Cluster) -> None:
     assert [lines[1][2] for lines in (our_lines, their_lines)] == ["0.4768", "0.4768"]
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_accepted_twice_through_a_broken_pipe_and_a_signal(
     cluster: Cluster,
 ) -> None:

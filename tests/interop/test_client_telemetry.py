@@ -72,6 +72,7 @@ def test_metrics_of_librdkafka_are_on_the_endpoint(
     wait_for(page, r'^sharegroup_client_info\{.*client_software_name="confluent-kafka-python"')
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.skipif(WHY_NO_TOOLS is not None, reason=str(WHY_NO_TOOLS))
 def test_metrics_of_a_java_consumer_are_on_the_endpoint(

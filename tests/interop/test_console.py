@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from sharegroup.client import Producer, ShareConsumer
 from sharegroup.client.settings.client_config import ClientOptions
@@ -17,6 +18,7 @@ from tests.support.limits import HANGING_SECONDS
 RECORDS = 20
 
 
+@pytest.mark.slow
 def test_pages_of_a_share_group_and_its_records(bootstrap: str, topic: str, group: str) -> None:
     async def run() -> None:
         async with Producer(bootstrap_servers=bootstrap) as producer:

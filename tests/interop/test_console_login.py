@@ -68,6 +68,7 @@ def options(broker: Secured) -> ClientOptions:
     )
 
 
+@pytest.mark.slow
 def test_users_see_and_read_what_the_acls_of_kafka_allow(broker: Secured) -> None:
     async def run() -> None:
         async with console(options(broker), login_mechanism=SaslMechanism.SCRAM_SHA_512) as scene:

@@ -62,6 +62,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         member.close()
 
 
+@pytest.mark.slow
 def test_members_share_the_partitions_and_take_over(
     bootstrap: str, topic: str, group: str, make: Make
 ) -> None:
@@ -83,6 +84,7 @@ def test_members_share_the_partitions_and_take_over(
     assert [record.value for record in read(1, second)] == [b"new"]
 
 
+@pytest.mark.slow
 def test_static_member_rejoins_with_its_partitions_without_a_rebalance(
     bootstrap: str, topic: str, group: str, make: Make
 ) -> None:
@@ -175,6 +177,7 @@ class TestJava:
         gone = consumer_groups(bootstrap, "--delete", "--group", group)
         assert gone[-1][-2:] == ["was", "successful."]
 
+    @pytest.mark.slow
     def test_kafkas_formatters_read_the_records_of_a_group(
         self, bootstrap: str, topic: str, group: str
     ) -> None:

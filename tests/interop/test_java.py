@@ -58,6 +58,7 @@ STATE_FORMATTER = "group.share.ShareGroupStateMessageFormatter"
 HUNDRED = [b"record %d" % number for number in range(100)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=[path.stem for path in TRANSCRIPTS])
 def test_output_of_the_tools_agrees_with_the_transcript(
     path: Path, bootstrap: str, tmp_path: Path
@@ -115,6 +116,7 @@ def test_verifiable_producer_and_consumer_agree(bootstrap: str, topic: str, grou
     assert all(event["success"] for event in committed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", sample(["sync", "auto", "async"]))
 def test_verifiable_share_consumer_acknowledges_each_record(
     bootstrap: str, topic: str, group: str, mode: str

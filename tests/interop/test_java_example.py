@@ -98,6 +98,7 @@ def program(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_java_clients_use_the_broker_and_it_stops(tmp_path: Path) -> None:
     done = run_java(program(tmp_path, f'exec "{sys.executable}" -m sharegroup "$@"'), tmp_path)
     assert (done.returncode, done.stdout) == (0, "got one apple\nstopped\n"), done.stderr
@@ -105,6 +106,7 @@ def test_java_clients_use_the_broker_and_it_stops(tmp_path: Path) -> None:
     assert "event=stopped" in log.read_text()
 
 
+@pytest.mark.slow
 def test_broker_that_does_not_start_is_an_error_that_names_its_log(tmp_path: Path) -> None:
     done = run_java(program(tmp_path, "echo no such thing >&2; exit 1"), tmp_path)
     assert done.returncode == 1

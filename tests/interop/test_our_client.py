@@ -192,6 +192,7 @@ def test_iteration_in_implicit_mode_accepts_the_previous_records(there: RunningB
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocking", [False, True], ids=["asyncio", "sync"])
 @pytest.mark.parametrize("end", ["close", "unsubscribe", "commit"])
 def test_the_end_of_implicit_mode_is_that_of_the_java_client(
@@ -241,6 +242,7 @@ def test_producer_writes_with_every_codec_and_returns_positions(there: RunningBr
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_closed_producer_has_sent_what_nobody_confirms(there: RunningBroker) -> None:
     async def run() -> None:
         await prepare(there, "unconfirmed", "nobody")

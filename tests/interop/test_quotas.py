@@ -47,6 +47,7 @@ def quota(bootstrap: str, client_id: str, **limits: float) -> Iterator[None]:
         assert admin.alter_client_quotas({entity: dict.fromkeys(limits)}) == {entity: None}
 
 
+@pytest.mark.slow
 def test_confluent_producer_slows_down_to_its_quota(bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
     throttled: list[float] = []

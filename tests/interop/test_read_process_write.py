@@ -108,6 +108,7 @@ async def furnish(bootstrap: str) -> None:
             await producer.send("input", b"%d" % number, partition=number % PARTITIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=LONG_WITH_A_JVM)])
 def test_each_input_is_in_the_committed_output_once(
     broker_to_kill: RunningBroker, protocol: str

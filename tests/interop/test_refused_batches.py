@@ -43,6 +43,7 @@ def batch(*values: bytes) -> bytearray:
     return encode_batch([SimpleRecord(None, value, 0) for value in values])
 
 
+@pytest.mark.slow
 def test_java_and_we_stop_at_the_same_batch_and_get_the_next() -> None:
     async def scenario() -> None:
         async with asyncio.timeout(SECONDS_MAX), broker() as there:

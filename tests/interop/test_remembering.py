@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from sharegroup.client import Producer, ShareConsumer
 from sharegroup.client.settings.client_config import ClientOptions
 from tests.integration.console.remembering_scene import remembering, seconds_of, take_over, until
 from tests.support.limits import HANGING_SECONDS
 
 
+@pytest.mark.slow
 def test_history_of_a_console_that_was_killed_is_there_after_a_restart(
     bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

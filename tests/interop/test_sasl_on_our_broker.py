@@ -337,6 +337,7 @@ def java_properties(
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [pytest.param(name, marks=WITH_TOOLS) for name in MECHANISMS])
 def test_the_java_client(
     served: TestBroker,

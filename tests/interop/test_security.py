@@ -176,6 +176,7 @@ def test_token_provider_may_be_a_coroutine_function(kafka: SecureKafka) -> None:
     assert isinstance(asyncio.run(topics_of(options)), list)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 def test_authentication_is_renewed_on_open_connections_before_it_ends(
     kafka: SecureKafka, mechanism: str

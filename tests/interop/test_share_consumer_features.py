@@ -138,6 +138,7 @@ def test_a_renewed_lock_outlives_the_first_one(play: Callable[..., None]) -> Non
     play(scenario)
 
 
+@pytest.mark.slow
 def test_locks_are_renewed_by_themselves(play: Callable[..., None]) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.prepare(3)

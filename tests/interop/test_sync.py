@@ -199,6 +199,7 @@ def test_two_members_share_one_partition(bootstrap: str, topic: str, group: str)
             assert member.commit() == {TopicPartition(topic, 0): None}
 
 
+@pytest.mark.slow
 def test_locks_are_renewed_without_polls(bootstrap: str, topic: str, group: str) -> None:
     """A handler takes twice as long as its lock, and without renewal loses the record."""
     prepare(bootstrap, topic, group)
@@ -274,6 +275,7 @@ def test_no_thread_is_left_when_all_clients_are_closed(bootstrap: str, topic: st
     assert "sharegroup" not in [thread.name for thread in threading.enumerate()]
 
 
+@pytest.mark.slow
 def test_clients_continue_after_a_killed_broker(tmp_path: Path) -> None:
     """Records accepted before stay accepted; records held at the kill are redelivered."""
     with running(chosen(), tmp_path) as broker:

@@ -25,6 +25,7 @@ ANY_SEED = 17
 SEED_WITH_CLIENTS_AND_PIPELINES = 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_ONE_TEST))
 def test_no_promise_is_broken(first: int) -> None:
     for seed in range(first, first + SEEDS_OF_ONE_TEST):

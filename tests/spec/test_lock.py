@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, RELEASE, RENEW, Topic
 from tests.spec.scene import Scene
@@ -42,6 +44,7 @@ def test_lock_2_that_ended_settles_nothing(scene: Scene) -> None:
     assert other.acknowledge([(0, 0, ACCEPT)]).outcome == 0
 
 
+@pytest.mark.slow
 def test_lock_3_renewed_holds_for_the_whole_duration_from_then_on(scene: Scene) -> None:
     topic, member = reader(scene, 1, **TWO_SECONDS)
     other = scene.member(member.group, topic).open()

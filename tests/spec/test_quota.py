@@ -239,6 +239,7 @@ def test_quota_7_produce_within_the_quota_is_not_throttled(scene: Scene) -> None
     assert [throttle_ms(produced(connection, topic, 40_000)) for _ in range(2)] == [0, 0]
 
 
+@pytest.mark.slow
 def test_quota_8_fetch_above_the_quota_returns_no_records(scene: Scene) -> None:
     client = scene.new_name("client")
     topic = scene.topic()
@@ -310,6 +311,7 @@ def acquired(answer: Any) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_quota_10_changes_above_the_quota_are_refused_with_their_throttle_time(
     scene: Scene,
 ) -> None:

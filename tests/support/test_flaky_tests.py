@@ -65,6 +65,7 @@ def test_fixtures_that_fail_once_are_forgiven_too(tmp_path: Path):
     assert lines[-1].startswith("2 passed, 1 rerun in ")
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_twice_is_red_beside_a_flaky_one(tmp_path: Path):
     code, lines = run(tmp_path, f"{FLAKY}\ndef test_bad():\n    assert False\n")
     assert code == 1

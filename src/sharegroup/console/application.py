@@ -137,6 +137,7 @@ class Console:
             rights=visitor.rights,
             admin=clients.admin,
             reading=clients.reading,
+            kept_states=clients.kept_states,
             options=clients.options,
             jobs=clients.jobs,
             starter=visitor.user.name

@@ -13,13 +13,17 @@ once for all groups, and records of other share partitions in them are skipped u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
+from uuid import UUID
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import TopicDescription
-from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
-from sharegroup.client.fetch.record_reading import partition_ranges, read_records
+from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, offsets_of
+from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.core.delivery.share_partition import SharePartition
@@ -33,6 +37,10 @@ from sharegroup.wire.internal_topics.coordinator_records import PREFIX_BYTES, en
 from sharegroup.wire.internal_topics.share_state_records import ShareSnapshotKey
 
 STATE_TOPIC = "__share_group_state"
+KEPT_READS_MAX = 4
+"""Sets of share partitions whose states are kept on a connection: mostly groups on open pages."""
+KEPT_SECONDS = 30.0
+"""States that nobody has read for this long are forgotten, after another such time at most."""
 
 
 async def durable_runs(
@@ -55,8 +63,12 @@ async def durable_runs_of_groups(
     *,
     runs_max: int,
     first_offset: int = 0,
+    kept: KeptStates | None = None,
 ) -> dict[str, list[ShownSharePartition]]:
-    """Return the wanted share partitions by group, with ``runs_max`` runs from ``first_offset``."""
+    """Return the wanted share partitions by group, with ``runs_max`` runs from ``first_offset``.
+
+    With ``kept`` only what was written since the last read of the same share partitions is read.
+    """
     places = {where for of_group in wanted.values() for where in of_group}
     ids = await _topic_ids(admin, {where.topic for where in places})
     ends = await _end_offsets(admin, places)
@@ -65,18 +77,19 @@ async def durable_runs_of_groups(
         for group, of_group in wanted.items()
         for where in of_group
     }
-    states = await _states(admin, reading, keys.values())
-    # In threads, as everything here whose time grows with the runs.
-    return {
-        group: [
-            await asyncio.to_thread(
-                _shown, where, keys[group, where], states,
-                log_end=ends[where], runs_max=runs_max, first_offset=first_offset,
-            )
-            for where in sorted(of_group)
-        ]
-        for group, of_group in wanted.items()
-    }  # fmt: skip
+    kept = kept or KeptStates()
+    async with kept.states(admin, reading, keys.values()) as states:
+        # In threads, as everything here whose time grows with the runs.
+        return {
+            group: [
+                await asyncio.to_thread(
+                    _shown, where, keys[group, where], states,
+                    log_end=ends[where], runs_max=runs_max, first_offset=first_offset,
+                )
+                for where in sorted(of_group)
+            ]
+            for group, of_group in wanted.items()
+        }  # fmt: skip
 
 
 async def _topic_ids(admin: AdminClient, names: Iterable[str]) -> dict[str, TopicId]:
@@ -103,34 +116,92 @@ async def _end_offsets(
     return ends
 
 
-async def _states(
-    admin: AdminClient, reading: Cluster, keys: Iterable[SharePartitionKey]
-) -> ShareStates:
-    """Replay the records of these share partitions."""
-    described = (await admin.describe_topics([STATE_TOPIC]))[STATE_TOPIC]
-    if isinstance(described, UnknownTopicOrPartition):
-        raise UnknownTopicOrPartition(
-            f"topic {STATE_TOPIC!r} does not exist, so no share group of this cluster has a state"
-        )
-    if not isinstance(described, TopicDescription):
-        raise described
-    names = {_name_bytes(key): key for key in keys}
-    state_partitions = {
-        share_state_partition(key, len(described.partitions)) for key in names.values()
-    }
-    states = ShareStates()
-    for range_ in await partition_ranges(reading, STATE_TOPIC):
-        if range_.where.partition not in state_partitions:
-            continue
+class KeptStates:
+    """States of the share partitions that are read again and again: a read goes on after the last.
+
+    A read costs what was written since the last one. One is made for each connection, because what
+    its user read is kept here without another look at that user's rights.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[frozenset[SharePartitionKey], _ReadStates] = OrderedDict()
+
+    @asynccontextmanager
+    async def states(
+        self, admin: AdminClient, reading: Cluster, keys: Iterable[SharePartitionKey]
+    ) -> AsyncIterator[ShareStates]:
+        """Give the present states, which do not change within the body."""
+        wanted = frozenset(keys)
+        kept = self._kept.setdefault(wanted, _ReadStates(wanted))
+        self._kept.move_to_end(wanted)
+        if len(self._kept) > KEPT_READS_MAX:
+            self._kept.popitem(last=False)
+        async with kept.lock:
+            yield await kept.read_on(admin, reading)
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget)
+
+    def _forget(self) -> None:
+        """Forget what nobody has read for some time."""
+        oldest_kept = time.monotonic() - KEPT_SECONDS
+        for wanted in [w for w, kept in self._kept.items() if kept.read_at <= oldest_kept]:
+            del self._kept[wanted]
+
+
+class _ReadStates:
+    """The states of some share partitions, and how far the state topic was read for them."""
+
+    def __init__(self, keys: frozenset[SharePartitionKey]) -> None:
+        self.lock = asyncio.Lock()
+        self.read_at = time.monotonic()
+        self._names = {_name_bytes(key): key for key in keys}
+        self._begin(None)
+
+    def _begin(self, topic_id: UUID | None) -> None:
+        self._topic_id = topic_id
+        self._states = ShareStates()
+        self._next_offsets: dict[TopicPartition, int] = {}
+
+    async def read_on(self, admin: AdminClient, reading: Cluster) -> ShareStates:
+        """Replay the records that were written since the last time."""
+        described = (await admin.describe_topics([STATE_TOPIC]))[STATE_TOPIC]
+        if isinstance(described, UnknownTopicOrPartition):
+            raise UnknownTopicOrPartition(
+                f"topic {STATE_TOPIC!r} does not exist, so no share group of this cluster has a "
+                "state"
+            )
+        if not isinstance(described, TopicDescription):
+            raise described
+        count = len(described.partitions)
+        places = {
+            TopicPartition(STATE_TOPIC, share_state_partition(key, count))
+            for key in self._names.values()
+        }
+        firsts = await offsets_of(reading, places, OffsetSpec.EARLIEST)
+        ends = await offsets_of(reading, places, OffsetSpec.LATEST)
+        if self._topic_id != described.topic_id or any(
+            not firsts[where] <= offset <= ends[where]
+            for where, offset in self._next_offsets.items()
+        ):
+            # The topic is another one, or a snapshot that was not read here replaced what was.
+            self._begin(described.topic_id)
+        topic_id = None if described.topic_id is None else TopicId(described.topic_id)
+        for where in sorted(places):
+            # After a failure a range is replayed again, which changes nothing.
+            first = self._next_offsets.get(where, firsts[where])
+            await self._replay(reading, PartitionRange(where, first, ends[where], topic_id))
+        self.read_at = time.monotonic()
+        return self._states
+
+    async def _replay(self, reading: Cluster, range_: PartitionRange) -> None:
         async for records in read_records(reading, range_):
             own = [
                 record
                 for record in records
-                if record.key is not None and record.key[PREFIX_BYTES:] in names
+                if record.key is not None and record.key[PREFIX_BYTES:] in self._names
             ]
             if own:
-                await asyncio.to_thread(_replay, states, own)
-    return states
+                await asyncio.to_thread(_replay, self._states, own)
+        self._next_offsets[range_.where] = range_.end
 
 
 def _replay(states: ShareStates, records: Iterable[DecodedRecord]) -> None:

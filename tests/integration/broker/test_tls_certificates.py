@@ -156,6 +156,7 @@ def test_setting_of_pem_exchanges_the_certificate(files: CertificateFiles, tmp_p
     uvloop.run(main())
 
 
+@pytest.mark.slow
 def test_changed_file_is_used_within_seconds_and_a_damaged_one_is_not(
     files: CertificateFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -176,6 +177,7 @@ def test_changed_file_is_used_within_seconds_and_a_damaged_one_is_not(
     assert caplog.text.count("event=tls_certificate_kept") == 1
 
 
+@pytest.mark.slow
 def test_no_connection_fails_while_certificates_are_exchanged(
     files: CertificateFiles, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_backup_of_a_stopped_broker_pauses_nothing(tmp_path: Path) -> None:
         assert [record.value for record in broker.records("orders")] == [b"1"]
 
 
+@pytest.mark.slow
 def test_backups_of_a_busy_broker_are_of_one_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

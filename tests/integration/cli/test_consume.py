@@ -191,6 +191,7 @@ def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepar
     assert again.out == b"500000 2"
 
 
+@pytest.mark.slow
 def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
     """Locks last one second; the reader continues after another consumer has waited for two."""
     settings = {
@@ -214,6 +215,7 @@ def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
         assert sharegroup(*at(where, "consume slow --group slow --timeout-ms 400")).out == b""
 
 
+@pytest.mark.slow
 def test_group_without_renewal_can_be_consumed() -> None:
     """The reader continues after the lock has ended and another consumer has the record."""
     settings = {

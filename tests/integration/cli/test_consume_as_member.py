@@ -126,6 +126,7 @@ def test_offsets_that_cannot_be_read_end_the_run_or_are_skipped(bootstrap: str, 
     assert "range of offsets could not be read" in done.err or "ranges of offsets" in done.err
 
 
+@pytest.mark.slow
 def test_broken_pipe_commits_nothing_that_was_not_written(bootstrap: str, fill: Fill) -> None:
     """A reader takes the first bytes of a record larger than a pipe's buffer, and exits."""
     fill("member-gone", b"x" * 500_000)
@@ -141,6 +142,7 @@ def test_broken_pipe_commits_nothing_that_was_not_written(bootstrap: str, fill: 
     assert again.out == b"500000"
 
 
+@pytest.mark.slow
 def test_signal_commits_what_is_written_and_leaves_the_group(bootstrap: str, fill: Fill) -> None:
     fill("member-signal", b"a", b"b")
     with process(bootstrap, "member-signal") as child:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from sharegroup.client import AdminClient, AlterConfig, ConfigResource, NewTopic, ResourceType
 from tests.integration.cli.conftest import Run, known, produce
 from tests.integration.cli.terminal import terminal
@@ -13,6 +15,7 @@ ENABLED = {} if chosen() == KAFKA else {"errors.deadletterqueue.group.enable": "
 """Apache Kafka has this setting from 4.4 on only."""
 
 
+@pytest.mark.slow
 def test_topics_are_found_by_name_setting_group_and_ledger(run: Run, bootstrap: str) -> None:
     async def set_up() -> None:
         topics = {

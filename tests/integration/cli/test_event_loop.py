@@ -40,6 +40,7 @@ def first_line(process: subprocess.Popen[str], begins: str) -> str:
     raise AssertionError(f"no line begins with {begins!r}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_everything_runs_without_uvloop(tmp_path: Path, stop: signal.Signals) -> None:
     log = tmp_path / "log"

@@ -71,6 +71,7 @@ def cluster(bootstrap: str) -> Iterator[str]:
         yield bootstrap
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
 @pytest.mark.parametrize("words", list(WORDS))
 def test_listing_fits_the_terminal(

@@ -71,6 +71,7 @@ def test_address_of_the_environment_is_named_in_the_error(monkeypatch: pytest.Mo
     assert done.err.startswith(f"Error: no response from {NOWHERE} (SHAREGROUP_BOOTSTRAP): ")
 
 
+@pytest.mark.slow
 def test_command_waits_for_a_broker_that_starts_later(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     where = f"127.0.0.1:{port}"

@@ -99,6 +99,7 @@ def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> Non
     assert facts["latency_ms"]["p99"] >= facts["latency_ms"]["p50"] > 0
 
 
+@pytest.mark.slow
 def test_consumers_in_processes_authenticate_like_a_single_one(
     bootstrap: str, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_released_records_count_as_redelivered(bootstrap: str) -> None:
     assert json.loads(done.out)["redelivered"] == 10
 
 
+@pytest.mark.slow
 def test_too_few_records_are_a_failure_with_a_message(bootstrap: str, filled: str) -> None:
     done = consume(bootstrap, filled, "perf-few", "--num-records 4000 --timeout 3000 --hide-header")
     assert done.code == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from sharegroup.client import AdminClient, NewTopic
 from tests.integration.cli.piping import at, sharegroup
 from tests.integration.cli.terminal import terminal
@@ -13,6 +15,7 @@ SLOW = "--num-records 400 --record-size 10 --throughput 100"
 """Four seconds of a measurement."""
 
 
+@pytest.mark.slow
 def test_terminal_shows_the_records_of_the_total_and_then_the_result(bootstrap: str) -> None:
     with terminal(*at(bootstrap, f"perf produce --topic slow-perf {SLOW}")) as shown:
         shown.expect(" of 400 records")
@@ -22,6 +25,7 @@ def test_terminal_shows_the_records_of_the_total_and_then_the_result(bootstrap: 
     assert shown.text.index(" of 400 records") < shown.text.index("400 records sent, ")
 
 
+@pytest.mark.slow
 def test_results_are_printed_on_lines_of_their_own_above_the_bar(bootstrap: str) -> None:
     words = f"perf produce --topic lines-perf {SLOW} --reporting-interval 1000"
     with terminal(*at(bootstrap, words)) as shown:
@@ -33,6 +37,7 @@ def test_results_are_printed_on_lines_of_their_own_above_the_bar(bootstrap: str)
     assert all("producing" not in line.rpartition("\x1b[K")[2] for line in results[:-1])
 
 
+@pytest.mark.slow
 def test_input_files_are_shown_by_their_bytes(bootstrap: str, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_text("x\n" * 150_000)
@@ -43,6 +48,7 @@ def test_input_files_are_shown_by_their_bytes(bootstrap: str, tmp_path: Path) ->
     assert ("of 300,000 bytes" in shown.text) == ("producing" in shown.text)
 
 
+@pytest.mark.slow
 def test_pipe_gets_no_progress(bootstrap: str) -> None:
     done = sharegroup(*at(bootstrap, f"perf produce --topic piped-perf {SLOW}"))
     assert (done.code, done.err) == (0, "")

@@ -87,6 +87,7 @@ def test_console_shows_the_broker_and_ends_with_it(tmp_path: Path) -> None:
         assert "console.ended" not in serve.log.read_text()
 
 
+@pytest.mark.slow
 def test_console_is_no_orphan_after_kill_9_of_the_broker(tmp_path: Path) -> None:
     with served(tmp_path, "0") as serve:
         url_of(serve.line())
@@ -96,6 +97,7 @@ def test_console_is_no_orphan_after_kill_9_of_the_broker(tmp_path: Path) -> None
         assert gone == [console]
 
 
+@pytest.mark.slow
 def test_console_that_dies_comes_back_at_its_address(tmp_path: Path) -> None:
     with served(tmp_path, "0") as serve:
         url = url_of(serve.line())
@@ -107,6 +109,7 @@ def test_console_that_dies_comes_back_at_its_address(tmp_path: Path) -> None:
         assert "event=console.ended code=-9" in serve.log.read_text()
 
 
+@pytest.mark.slow
 def test_broker_goes_on_if_the_port_of_the_console_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

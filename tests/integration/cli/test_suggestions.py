@@ -34,6 +34,7 @@ def test_verb_is_suggested(words: str, text: str, run: Run) -> None:
     assert text in printed.err
 
 
+@pytest.mark.slow
 def test_module_with_a_name_like_a_verb_is_an_application(tmp_path: Path) -> None:
     (tmp_path / "statu.py").write_text("")
     # In a process of its own: it imports the module and sets the logging up.

@@ -260,6 +260,7 @@ def test_follow_reads_a_topic_that_was_made_again_from_its_start(bootstrap: str)
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @ONLY_OURS
 def test_follow_waits_for_a_broker_that_restarts(tmp_path: Path) -> None:
     with running(OURS, tmp_path) as broker:

@@ -50,6 +50,7 @@ def last_screen(shown: Terminal) -> list[str]:
     return ESCAPES.sub("", text).replace("\r", "").splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
 def test_overview_fits_a_terminal(columns: int, cluster: str) -> None:
     with terminal("top", "--every", "0.2", "--bootstrap", cluster, columns=columns) as shown:
@@ -67,6 +68,7 @@ def test_overview_fits_a_terminal(columns: int, cluster: str) -> None:
     assert any(line.startswith("GROUP") for line in lines)
 
 
+@pytest.mark.slow
 def test_json_has_all_groups_and_problems(cluster: str) -> None:
     words = ("top", "--json", "--every", "0.1", "--bootstrap", cluster)
     first, second = asyncio.run(watched(*words, lines=2))
@@ -98,6 +100,7 @@ def test_without_a_broker_it_ends_with_what_to_do() -> None:
     assert "check that a broker listens there" in ended.err
 
 
+@pytest.mark.slow
 def test_broker_that_is_gone_is_what_needs_attention() -> None:
     with run_broker() as broker:
         words = ("top", "--every", "0.2", "--timeout", "500")

@@ -97,6 +97,7 @@ def test_refused_reauthentication_closes_the_connection_and_is_raised() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_records_that_need_no_answer_wait_for_a_login_to_end() -> None:
     """With acks=0 nothing else would limit what piles up during a login without an end."""
 

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from sharegroup.client import (
     AdminClient,
     AlterConfig,
@@ -213,6 +215,7 @@ def test_a_wanted_number_bounds_an_acquisition() -> None:
     play(scenario)
 
 
+@pytest.mark.slow
 def test_a_large_window_is_one_acquisition() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member() as ranges:

@@ -54,6 +54,7 @@ def waiting(page: Any) -> int:
     return number_in(page.locator("#live_figures dd").first.inner_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SCREENS)
 def test_screen_has_a_heading_and_no_error(watched: Watched, scene: Scene, path: str) -> None:
     page = watched.open(scene.url + path)
@@ -76,6 +77,7 @@ def test_phone_scrolls_sideways_only_inside_of_tables(
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", SOME)
 def test_screen_reader_finds_no_serious_obstacle(
@@ -127,6 +129,7 @@ def test_live_values_keep_focus_selection_and_scroll(watched: Watched, scene: Sc
     assert page.evaluate("document.getSelection().toString()") == selected
 
 
+@pytest.mark.slow
 def test_open_details_and_a_text_in_work_stay(watched: Watched, scene: Scene) -> None:
     page = watched.open(f"{scene.url}/topics")
     page.wait_for_selector(".is-live")
@@ -136,6 +139,7 @@ def test_open_details_and_a_text_in_work_stay(watched: Watched, scene: Scene) ->
     assert page.locator("#topics-find").input_value() == "orde"
 
 
+@pytest.mark.slow
 def test_pause_stops_the_values_until_it_ends(watched: Watched, scene: Scene) -> None:
     page = watched.open(scene.url)
     page.wait_for_selector(".is-live")
@@ -175,6 +179,7 @@ def test_stream_is_closed_by_a_hidden_tab_and_opened_again(watched: Watched, sce
     assert page.evaluate("streams[1].readyState") == 2
 
 
+@pytest.mark.slow
 def test_subject_that_is_gone_is_told(watched: Watched, scene: Scene) -> None:
     scene.add_group("short-lived")
     wait_until_seen(scene.url, "short-lived")
@@ -260,6 +265,7 @@ def tab_to(page: Any, selector: str) -> None:
     raise AssertionError(f"Tab does not reach {selector}")
 
 
+@pytest.mark.slow
 def test_letters_are_sent_back_by_keyboard_on_a_phone(chromium: Any, scene: Scene) -> None:
     """Select, dry run, start, progress and result: no pointer is used."""
     with Watched(chromium, **PHONE) as watched:

@@ -83,6 +83,7 @@ def test_pages_data_and_changes_are_below_its_path(broker: TestBroker, tmp_path:
             assert stranger.get("/orders/7").status_code == 200
 
 
+@pytest.mark.slow
 def test_open_live_page_does_not_hold_up_the_stop(broker: TestBroker, tmp_path: Path) -> None:
     """A stream that is open at SIGTERM ends in order; then the application's lifespan does."""
     with (

@@ -135,6 +135,7 @@ def test_tables_of_groups_execute_nothing(watched: Watched, url: str) -> None:
             assert page.locator("tbody tr").count() > 0
 
 
+@pytest.mark.slow
 def test_pages_of_groups_execute_nothing(watched: Watched, url: str) -> None:
     for text in SOME[:: 12 if ALL else 1]:
         page = watched.open(f"{url}/group?{urlencode({'id': text})}")
@@ -142,12 +143,14 @@ def test_pages_of_groups_execute_nothing(watched: Watched, url: str) -> None:
     watched.offences = [told for told in watched.offences if "404" not in told]
 
 
+@pytest.mark.slow
 def test_members_with_hostile_clients_execute_nothing(watched: Watched, url: str) -> None:
     page = show(watched, f"{url}/group?id=group")
     page.wait_for_selector(".is-live")
     assert page.locator("#live_members tbody tr").count() == MEMBERS
 
 
+@pytest.mark.slow
 def test_records_execute_nothing(watched: Watched, url: str) -> None:
     page = show(watched, f"{url}/records?topic=orders&order=oldest")
     assert page.locator("tbody tr").count() > 0
@@ -175,6 +178,7 @@ def test_jobs_execute_nothing(watched: Watched, url: str) -> None:
         assert page.locator("tbody tr").count() == 1
 
 
+@pytest.mark.slow
 def test_parameters_execute_nothing(watched: Watched, url: str) -> None:
     for text in SOME[:: 32 if ALL else 2]:
         for address in (

@@ -80,6 +80,7 @@ def job_id_of(answer: httpx.Response) -> str:
     return job_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "count"), [({"where": "id < 10"}, 10), ({"everything": "yes"}, LETTERS)]
 )
@@ -134,6 +135,7 @@ def test_purge_of_all_letters() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_form_of_one_kind_does_not_start_the_other_and_nothing_starts_without_its_token() -> None:
     async def run() -> None:
         async with broker() as there:

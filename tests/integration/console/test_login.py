@@ -233,6 +233,7 @@ async def values_of(ada: Browser, bob: Browser) -> None:
     assert row["key"] == "k7"
 
 
+@pytest.mark.slow
 def test_users_of_the_cluster_see_what_their_own_connection_lists() -> None:
     async def run() -> None:
         async with broker(security=SECURITY) as there:
@@ -301,6 +302,7 @@ def visitors_of(scene: Any) -> Any:
     return gate.args[0]
 
 
+@pytest.mark.slow
 def test_cluster_that_is_away_is_told_from_a_wrong_password() -> None:
     async def run() -> None:
         async with broker(security=SECURITY) as there:

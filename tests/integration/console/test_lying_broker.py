@@ -274,6 +274,7 @@ def test_pages_of_hostile_topics_execute_nothing(watched: Watched, url: str, pat
     watched.offences = [told for told in watched.offences if "Failed to load resource" not in told]
 
 
+@pytest.mark.slow
 def test_why_groups_cannot_be_described_executes_nothing(
     watched: Watched, broker: str, tmp_path: Any
 ) -> None:

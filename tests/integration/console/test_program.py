@@ -56,6 +56,7 @@ def refused(*words: str) -> str:
     return " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_console_that_others_could_reach_needs_encryption_and_a_login(
     tmp_path: Path, tokens: str
 ) -> None:
@@ -105,6 +106,7 @@ def test_login_by_https(tmp_path: Path, tokens: str) -> None:
     assert TOKEN not in text
 
 
+@pytest.mark.slow
 def test_proxy_is_believed_and_nobody_else(tmp_path: Path, tokens: str) -> None:
     with run_broker() as broker:
         words = ("--bootstrap-server", broker.bootstrap_servers, "--token-file", tokens)
@@ -147,6 +149,7 @@ def test_login_with_credentials_of_the_cluster(tmp_path: Path) -> None:
         assert "her-secret" not in log.read_text()
 
 
+@pytest.mark.slow
 def test_files_of_tokens_and_roles_are_read_again(tmp_path: Path, tokens: str) -> None:
     roles, log = tmp_path / "roles.toml", tmp_path / "log"
     roles.write_text("[[grants]]\n")

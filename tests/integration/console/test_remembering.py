@@ -46,6 +46,7 @@ def view_of(console: Console) -> ClusterView:
     return console._watcher.view
 
 
+@pytest.mark.slow
 def test_restart_shows_the_points_of_the_console_before() -> None:
     """Neither its topics nor its group need attention."""
 
@@ -71,6 +72,7 @@ def test_restart_shows_the_points_of_the_console_before() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_second_console_takes_over_from_one_that_was_killed(tmp_path: Path) -> None:
     """What both have seen is there after a restart."""
 
@@ -84,6 +86,7 @@ def test_second_console_takes_over_from_one_that_was_killed(tmp_path: Path) -> N
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_without_rights_it_says_what_it_lacks_and_goes_on() -> None:
     security = Security(
         users={"console": "its own secret", "root": "all"},
@@ -161,6 +164,7 @@ def test_blocks_of_others_are_passed_over_and_counted(caplog: pytest.LogCaptureF
     )
 
 
+@pytest.mark.slow
 def test_history_is_in_the_users_folder_unless_it_is_told(tmp_path: Path) -> None:
     async def run() -> None:
         async with broker() as there:

@@ -102,6 +102,7 @@ def test_roles_change_for_sessions_that_have_begun(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_file_with_a_mistake_changes_nothing_and_the_overview_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -128,6 +128,7 @@ def test_masks_are_those_of_the_decoded_value() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_registry_that_does_not_answer_costs_a_page_little_and_no_value() -> None:
     """The port is open, and nobody answers: a request would last until its time is over."""
 

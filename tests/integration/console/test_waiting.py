@@ -22,6 +22,7 @@ ROLES = Roles(
 )
 
 
+@pytest.mark.slow
 def test_waiting_records_are_listed_run_and_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also: a command is refused if the search for its record was cut off before it was found."""
     runs: Counter[bytes] = Counter()

@@ -318,6 +318,7 @@ def test_group_that_is_deleted_between_its_listing_and_its_description_is_an_err
     run(body)
 
 
+@pytest.mark.slow
 def test_broker_that_goes_away_is_told_with_the_older_state_until_it_comes_back() -> None:
     async def body() -> None:
         async with watched() as seen:

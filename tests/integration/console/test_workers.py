@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from sharegroup.client import Producer
 from sharegroup.console.access.roles import Grant, Role, Roles, UserGrant
 from sharegroup.fleet import heartbeats
@@ -54,6 +56,7 @@ async def steer(browser: Browser, **fields: str) -> tuple[int, str]:
     return answer.status_code, answer.headers.get("location", answer.text)
 
 
+@pytest.mark.slow
 def test_operator_sees_and_commands_the_workers_of_the_own_topics() -> None:
     async def test(_: AsyncTestBroker, console: Scene) -> None:
         ada = await console.browser()

@@ -26,6 +26,7 @@ def wait_for(condition: Callable[[], object], expected: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_figures_of_a_query_from_its_batch_to_its_end(
     spark: SparkSession,
     bootstrap: str,

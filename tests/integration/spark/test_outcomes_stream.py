@@ -22,6 +22,7 @@ from tests.integration.spark.conftest import (
 )
 
 
+@pytest.mark.slow
 def test_released_rows_are_redelivered_and_rejected_ones_are_not(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_outcomes_follow_a_column(
     assert seen == {b"accept": 1, b"reject": 1, b"release": 2, b"null": 1}
 
 
+@pytest.mark.slow
 def test_dead_letters_keep_key_value_and_headers(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -109,6 +111,7 @@ def test_dead_letters_keep_key_value_and_headers(
     }
 
 
+@pytest.mark.slow
 def test_rows_that_the_caller_has_persisted_stay_so(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

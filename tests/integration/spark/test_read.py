@@ -31,6 +31,7 @@ def test_every_record_is_read_once(spark, bootstrap, topic, group, tmp_path):
     assert [row["value"] for row in collected(frame, tmp_path / "checkpoint")] == [b"later"]
 
 
+@pytest.mark.slow
 def test_optional_columns_are_included_on_request(spark, bootstrap, topic, group, tmp_path):
     async def send():
         async with Producer(bootstrap_servers=bootstrap) as producer:
@@ -60,6 +61,7 @@ def test_optional_columns_are_included_on_request(spark, bootstrap, topic, group
     }
 
 
+@pytest.mark.slow
 def test_batches_and_tasks_have_the_requested_sizes(spark, bootstrap, group, tmp_path):
     topic = create_topic(bootstrap, partitions=1)
     produce(bootstrap, topic, *(b"%d" % number for number in range(60)), partition=0)
@@ -74,6 +76,7 @@ def test_batches_and_tasks_have_the_requested_sizes(spark, bootstrap, group, tmp
     assert (sizes, tasks) == ([60], [3])
 
 
+@pytest.mark.slow
 def test_task_that_fails_reads_the_same_again(spark, bootstrap, topic, group, tmp_path):
     produce(bootstrap, topic, *(b"%d" % number for number in range(20)))
     marker = tmp_path / "failed"
@@ -95,6 +98,7 @@ def test_task_that_fails_reads_the_same_again(spark, bootstrap, topic, group, tm
     assert sorted(found) == list(range(20))
 
 
+@pytest.mark.slow
 def test_batch_can_be_inspected_before_it_is_read(spark, bootstrap, topic, group, tmp_path):
     produce(bootstrap, topic, *(b"%d" % number for number in range(2_000)))
     found = []

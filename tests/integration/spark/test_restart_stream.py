@@ -76,6 +76,7 @@ def test_default_trigger_delivers_and_settles_new_records(
     assert sink.rows == [(0, offset) for offset in range(6)], "shown once, also after a restart"
 
 
+@pytest.mark.slow
 def test_progress_reports_the_group(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_progress_reports_the_group(
     }
 
 
+@pytest.mark.slow
 def test_a_failed_batch_is_run_again_with_the_same_rows(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_failed_batch_is_run_again_with_the_same_rows(
     assert sink.rows == sorted([(0, offset) for offset in range(27)] + [(1, o) for o in range(25)])
 
 
+@pytest.mark.slow
 def test_killed_reader_ends_the_query_and_the_next_start_continues(
     spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_stream_is_copied_to_another_topic(spark, bootstrap, topic, group, tmp_p
     assert sorted(int(row["value"]) for row in copied) == list(range(50))
 
 
+@pytest.mark.slow
 def test_sink_takes_batches_of_a_stream_too(spark, bootstrap, topic, group, tmp_path):
     produce(bootstrap, topic, b"1", b"2")
     copy = create_topic(bootstrap, partitions=2)

@@ -294,6 +294,7 @@ def test_records_acquired_ahead_by_a_query_that_died_are_delivered_again(
         assert (reader.reportLatestOffset() or {})["redelivered"] == 20
 
 
+@pytest.mark.slow
 def test_locks_are_renewed_during_a_long_batch(
     query: Query, bootstrap: str, topic: str, group: str
 ) -> None:
@@ -399,6 +400,7 @@ def test_available_now_ends_by_itself(query: Query, bootstrap: str, topic: str, 
         assert lag(bootstrap, group) == 0
 
 
+@pytest.mark.slow
 def test_a_batch_during_which_the_broker_restarts_is_not_shown_again(
     broker: Broker, query: Query, topic: str
 ) -> None:

@@ -209,6 +209,7 @@ def test_lock_of_thirty_seconds_expires_at_once_on_a_manual_clock() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_connections_that_arrive_while_the_broker_stops_are_closed() -> None:
     """Clients that reconnect quickly are accepted in the last turn of the loop; asyncio warns of
     transports that nobody closes, and pytest makes that an error."""
@@ -355,6 +356,7 @@ def test_wrong_marker(sharegroup_broker) -> None: ...
 """
 
 
+@pytest.mark.slow
 def test_fixtures_and_marker_in_somebody_elses_project(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(PROJECT)
     done = subprocess.run(

@@ -68,6 +68,7 @@ async def blocked_and_mended(bootstrap: str, group: str, topic: str, dead: str) 
     assert [letter.value for letter in await lying_in(bootstrap, dead)] == [b"bad"]
 
 
+@pytest.mark.slow
 def test_unwritable_dead_letter_keeps_its_lock_and_blocks_no_other_record(
     strict: str, group: str, topic: str
 ) -> None:

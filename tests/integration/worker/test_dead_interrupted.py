@@ -93,6 +93,7 @@ def doubled(records: list[DecodedRecord]) -> list[bytes]:
     return [value for value, count in counts.items() if count == 2]
 
 
+@pytest.mark.slow
 def test_kill_9_loses_no_letter_and_repeats_only_letters_in_flight(
     bootstrap: str, group: str
 ) -> None:
@@ -113,6 +114,7 @@ def test_kill_9_loses_no_letter_and_repeats_only_letters_in_flight(
     assert (code, json.loads(out)["left"]) == (0, {"redriven-before": LETTERS})
 
 
+@pytest.mark.slow
 def test_signal_ends_a_redrive_after_the_letters_in_flight(bootstrap: str, group: str) -> None:
     dead = asyncio.run(set_up(bootstrap, group))
     code, out = in_the_middle(bootstrap, group, dead, signal.SIGINT)
@@ -124,6 +126,7 @@ def test_signal_ends_a_redrive_after_the_letters_in_flight(bootstrap: str, group
     assert doubled(copies(bootstrap, group)) == []
 
 
+@pytest.mark.slow
 def test_broker_that_starts_again_is_waited_for(tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "data") as broker:
         dead = asyncio.run(set_up(broker.bootstrap_servers, "billing"))
@@ -158,6 +161,7 @@ def test_redrive_ends_with_a_report_if_the_broker_does_not_return(tmp_path: Path
         assert len(doubled(copies(broker.bootstrap_servers, "billing"))) <= UNDER_WAY_MAX
 
 
+@pytest.mark.slow
 def test_copy_that_the_topic_refuses_is_not_remembered_as_sent(bootstrap: str, group: str) -> None:
     dead, step = f"{group}.dead", failed(NoAnswer("late"))
     values = [b"first", b"x" * 20_000, b"last"]

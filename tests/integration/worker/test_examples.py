@@ -171,6 +171,7 @@ def test_each_report_of_a_schedule_is_made_once(broker: ServeProcess, tmp_path: 
     assert listed[1]["runs"] >= 3
 
 
+@pytest.mark.slow
 def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Geocoder) as api:
         thread = threading.Thread(target=api.serve_forever)

@@ -36,6 +36,7 @@ def shop(bootstrap: str) -> App:
     return app
 
 
+@pytest.mark.slow
 def test_consumer_knows_at_once_that_its_broker_has_stopped_and_that_it_is_back() -> None:
     async def run() -> None:
         async with broker() as there:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.jobs import Job, Jobs, JobState, purge_request
 from tests.docs.write_docs import JSON_KEYS
@@ -46,6 +48,7 @@ async def job_of(jobs: Jobs, group: str) -> Job:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_redrive_that_is_killed_is_a_job_that_resume_ends(bootstrap: str, group: str) -> None:
     dead = await set_up(bootstrap, group)
@@ -91,6 +94,7 @@ async def test_purge_is_a_job_that_resume_ends(bootstrap: str, group: str) -> No
     assert all(row["topic"] != f"{group}.none" for row in await rows(bootstrap, "jobs", "list"))
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_verbs_print_the_keys_of_the_document(bootstrap: str, group: str) -> None:
     await set_up(bootstrap, group, FEW)

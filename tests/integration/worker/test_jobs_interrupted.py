@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 
+import pytest
+
 from sharegroup.client import AdminClient
 from sharegroup.client.admin.types import AlterConfig, ConfigResource
 from sharegroup.jobs import Job, Jobs, JobState
@@ -30,6 +32,7 @@ def has_begun(job: Job) -> bool:
     return job.progress.done >= 200
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_kill_9_of_a_runner_loses_and_repeats_nothing(bootstrap: str, group: str) -> None:
     await set_up(bootstrap, group)
@@ -45,6 +48,7 @@ async def test_kill_9_of_a_runner_loses_and_repeats_nothing(bootstrap: str, grou
     assert await each_once(bootstrap, group)
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_runner_that_was_frozen_is_fenced_and_says_so(bootstrap: str, group: str) -> None:
     """It is frozen in the middle, another one takes over at once, and then it wakes up."""
@@ -62,6 +66,7 @@ async def test_runner_that_was_frozen_is_fenced_and_says_so(bootstrap: str, grou
     assert await each_once(bootstrap, group)
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_runner_frozen_past_its_transaction_goes_on_if_nobody_took_over(
     bootstrap: str, group: str
@@ -79,6 +84,7 @@ async def test_runner_frozen_past_its_transaction_goes_on_if_nobody_took_over(
     assert await each_once(bootstrap, group)
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_letters_that_a_broker_refuses_stay_and_all_others_are_sent(
     bootstrap: str, group: str

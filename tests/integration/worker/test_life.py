@@ -100,6 +100,7 @@ def test_sigterm_lets_handlers_finish_and_prints_a_report(
     assert lag(bootstrap, group, topic) == 0
 
 
+@pytest.mark.slow
 def test_records_beyond_the_grace_period_are_released_and_redelivered(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_records_beyond_the_grace_period_are_released_and_redelivered(
     assert lag(bootstrap, group, topic) == 1
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_hurries(bootstrap: str, group: str, topic: str, tmp_path: Path) -> None:
     with WorkerProcess(tmp_path, application(bootstrap, group, topic, grace="60s")) as worker:
         worker.wait_ready()
@@ -133,6 +135,7 @@ def test_a_second_sigterm_hurries(bootstrap: str, group: str, topic: str, tmp_pa
         assert worker.stopped()["released"] == "1"
 
 
+@pytest.mark.slow
 def test_quiet_worker_finishes_its_records_and_takes_none_until_resumed(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -194,6 +197,7 @@ def test_status_shows_every_process_of_an_application_and_no_stranger(
         )
 
 
+@pytest.mark.slow
 def test_health_and_metrics_may_share_a_port(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -222,6 +226,7 @@ def test_health_and_metrics_may_share_a_port(
         assert status["handlers"][0]["succeeded"] == 2
 
 
+@pytest.mark.slow
 def test_a_port_in_use_ends_the_start(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -235,6 +240,7 @@ def test_a_port_in_use_ends_the_start(
             assert worker.noted() == []
 
 
+@pytest.mark.slow
 def test_sigterm_during_the_start_ends_the_worker(group: str, topic: str, tmp_path: Path) -> None:
     """No broker listens on the port, so the start would wait for one."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -248,6 +254,7 @@ def test_sigterm_during_the_start_ends_the_worker(group: str, topic: str, tmp_pa
             assert worker.printed() == ""
 
 
+@pytest.mark.slow
 def test_only_the_selected_groups_run(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -266,6 +273,7 @@ def test_only_the_selected_groups_run(
         assert not any(line.startswith("other") for line in worker.noted())
 
 
+@pytest.mark.slow
 def test_error_names_an_unknown_group_and_the_existing_ones(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -300,6 +308,7 @@ def test_the_commands_are_for_every_process_of_an_application(
         assert list((runtime / "sharegroup").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_handler_in_a_separate_process_uses_the_same_log_format(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:

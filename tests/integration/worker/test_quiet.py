@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from sharegroup.worker import App, Record, Retry
 from tests.integration.worker.test_running import app_of, run, send, until
 
@@ -17,6 +19,7 @@ def quieted(app: App) -> None:
     assert str(app.worker.state.phase) == "quiet"
 
 
+@pytest.mark.slow
 @run
 async def test_held_retries_of_a_quiet_worker_are_done_by_others(
     bootstrap: str, group: str, topic: str

@@ -79,6 +79,7 @@ async def leaders_elected(bootstrap: str, topic: str) -> None:
                 return
 
 
+@pytest.mark.slow
 def test_records_are_moved_after_their_delays(bootstrap: str, group: str) -> None:
     delays_ms = [50, 150, 200, 450, 1_000, 1_300, 2_500, 3_000]
 
@@ -134,6 +135,7 @@ def test_groups_of_one_topic_have_separate_retries(bootstrap: str, group: str, t
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_rebalances_repeat_no_record_and_delay_little(bootstrap: str, group: str) -> None:
     delays_ms = list(range(500, 3_500, 10))
 
@@ -154,6 +156,7 @@ def test_rebalances_repeat_no_record_and_delay_little(bootstrap: str, group: str
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_records_of_a_killed_process_are_moved_within_the_session_timeout(
     bootstrap: str, group: str
 ) -> None:
@@ -201,6 +204,7 @@ def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group:
         asyncio.run(after())
 
 
+@pytest.mark.slow
 def test_scheduler_reconnects_to_a_restarted_broker(tmp_path: Path, group: str) -> None:
     broker = own_broker(tmp_path)
 

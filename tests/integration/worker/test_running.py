@@ -156,6 +156,7 @@ async def test_a_process_that_hangs_is_killed_at_its_time_limit(
     assert (timed_out.offset, type(timed_out.error).__name__) == (0, "HandlingTimeout")
 
 
+@pytest.mark.slow
 @run
 async def test_start_of_a_process_is_no_time_of_the_handler(
     bootstrap: str, group: str, topic: str
@@ -256,6 +257,7 @@ async def test_a_lock_is_renewed_while_its_handler_runs(
     assert (runs, named(events, "record.lock_lost")) == (1, [])
 
 
+@pytest.mark.slow
 @run
 async def test_a_held_retry_keeps_its_lock_and_frees_its_slot(
     bootstrap: str, group: str, topic: str
@@ -448,6 +450,7 @@ async def test_a_second_stop_hurries(bootstrap: str, group: str, topic: str) -> 
     assert time.monotonic() - began < 3
 
 
+@pytest.mark.slow
 @run
 async def test_a_quiet_worker_finishes_under_its_locks_and_others_get_the_rest(
     bootstrap: str, group: str, topic: str
@@ -530,6 +533,7 @@ def test_any_exception_of_a_handler_ends_only_its_run(
     run(test)(bootstrap, group, topic)
 
 
+@pytest.mark.slow
 @run
 async def test_held_record_does_not_stop_its_partition(
     bootstrap: str, group: str, topic: str
@@ -583,6 +587,7 @@ async def test_stop_reports_all_records_that_were_handled(
     assert str(report) == "handled=3 finished=0 interrupted=0 released=0"
 
 
+@pytest.mark.slow
 @run
 async def test_automatic_concurrency_follows_the_duration_of_handlers(
     bootstrap: str, group: str, topic: str

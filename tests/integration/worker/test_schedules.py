@@ -64,6 +64,7 @@ def test_each_second_is_one_record(bootstrap: str, topic: str) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_the_next_owner_continues_where_the_last_one_stopped(bootstrap: str, topic: str) -> None:
     async def run() -> None:
         first, second = Shop(bootstrap, topic), Shop(bootstrap, topic)
@@ -77,6 +78,7 @@ def test_the_next_owner_continues_where_the_last_one_stopped(bootstrap: str, top
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_an_owner_that_is_fenced_takes_over_again_and_repeats_nothing(
     bootstrap: str, topic: str
 ) -> None:

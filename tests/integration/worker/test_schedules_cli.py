@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.docs.write_docs import JSON_KEYS
 from tests.integration.cli.piping import Piped, at, sharegroup
 from tests.integration.worker.processes import WorkerProcess
@@ -39,6 +41,7 @@ def commanded(bootstrap: str, words: str) -> Piped:
     return printed
 
 
+@pytest.mark.slow
 def test_a_schedule_is_listed_paused_run_and_resumed(
     bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -67,6 +70,7 @@ def test_a_schedule_is_listed_paused_run_and_resumed(
         assert "has no schedule 'daily'; it has nightly" in unknown.err
 
 
+@pytest.mark.slow
 def test_a_plan_names_the_differences_and_prune_removes(
     bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -98,6 +102,7 @@ def test_a_plan_names_the_differences_and_prune_removes(
         assert listed(bootstrap, topic) == []
 
 
+@pytest.mark.slow
 def test_a_command_without_a_worker_waits_and_says_so(
     bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

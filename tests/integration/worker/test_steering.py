@@ -113,6 +113,7 @@ async def running(app: App) -> AsyncIterator[App]:
         await app.stop()
 
 
+@pytest.mark.slow
 def test_waiting_record_runs_now_and_another_is_cancelled(
     bootstrap: str, group: str, topic: str
 ) -> None:

@@ -99,6 +99,7 @@ def test_worker_writes_a_letter_with_the_bytes_of_each_batch(processes: int, han
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [OnUnreadable.REJECT, OnUnreadable.RELEASE])
 def test_the_routes_option_decides_about_batches_too(choice: OnUnreadable, handled: Path) -> None:
     async def scenario() -> None:
@@ -121,6 +122,7 @@ def record(value: bytes, *headers: tuple[str, bytes | None]) -> bytearray:
     return encode_batch([SimpleRecord(None, value, 0, headers)])
 
 
+@pytest.mark.slow
 def test_suspects_around_an_unreadable_batch_outlast_two_stops() -> None:
     """While a suspect runs alone, a batch that nobody can read and another suspect wait in the
     client: five retries before them let the worker take more records at a time, and the late

@@ -63,6 +63,7 @@ def test_messages_are_a_hundred_deep(label: int, depth: int, is_read: bool) -> N
 WIDE = ("Wide", [(OPTIONAL, INT64)] * 1_000)
 
 
+@pytest.mark.slow
 def test_small_value_with_many_absent_fields_is_unreadable() -> None:
     decode = decode_of(("M", [(REPEATED, "Wide")]), WIDE)
     assert len(decode(FIRST + b"\x0a\0" * 900)["f1"]) == 900

@@ -14,6 +14,7 @@ from sharegroup.console.access.audit import quoted
 from sharegroup.console.access.roles import NOTHING, Visible
 from sharegroup.errors import AuthorizationException, KafkaError, SaslAuthenticationFailed
 from sharegroup.jobs import Jobs
+from sharegroup.share_runs.durable_runs import KeptStates
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ RETRY_SECONDS = 5.0
 class Connection:
     """Clients with the same credentials."""
 
-    __slots__ = ("admin", "jobs", "options", "reading")
+    __slots__ = ("admin", "jobs", "kept_states", "options", "reading")
 
     def __init__(self, options: ClientOptions) -> None:
         """Make the clients, which connect when they are first used."""
@@ -38,6 +39,7 @@ class Connection:
         self.reading = Cluster(config_from(ReadingConfig, {**options}))
         # One for all pages: it reads only what is new of the topic of jobs.
         self.jobs = Jobs(**options)
+        self.kept_states = KeptStates()
 
     async def close(self) -> None:
         """Close all connections."""

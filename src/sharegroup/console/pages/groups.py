@@ -228,7 +228,12 @@ async def durable_of(
     try:
         async with asyncio.timeout(DURABLE_SECONDS):
             return await durable_runs_of_groups(
-                visit.admin, visit.reading, wanted, runs_max=runs_max, first_offset=first_offset
+                visit.admin,
+                visit.reading,
+                wanted,
+                runs_max=runs_max,
+                first_offset=first_offset,
+                kept=visit.kept_states,
             )
     except KafkaError as error:
         return f"The state topic cannot be read: {error}"

@@ -23,6 +23,7 @@ from sharegroup.console.records.registry_values import RegistryValues
 from sharegroup.console.settings import ConsoleSettings
 from sharegroup.console.watch.history import Histories
 from sharegroup.jobs import Jobs
+from sharegroup.share_runs.durable_runs import KeptStates
 
 
 class NotThere(Exception):
@@ -58,6 +59,8 @@ class Visit:
     admin: AdminClient
     """The user's own connection."""
     reading: Cluster
+    kept_states: KeptStates
+    """What the user's connection has read of the state topic."""
     options: ClientOptions
     """The options of clients that a page opens for itself: those of the user's connection."""
     jobs: Jobs

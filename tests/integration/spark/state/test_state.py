@@ -58,6 +58,7 @@ async def settle(bootstrap, topic, group):
         await consumer.commit()
 
 
+@pytest.mark.slow
 def test_present_state_has_a_row_for_each_run(spark, bootstrap, topic, group):
     asyncio.run(settle(bootstrap, topic, group))
     frame = load(spark, bootstrap, view="sharePartitions").where(f"group = '{group}'")
@@ -133,6 +134,7 @@ def test_options_that_fit_no_internal_topic_are_named(spark, bootstrap, options,
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_example_finds_records_that_wait_for_another_delivery(spark, bootstrap, topic, group):
     asyncio.run(settle(bootstrap, topic, group))
     example = runpy.run_path(str(ROOT / "examples" / "spark" / "redeliveries.py"))

@@ -181,6 +181,7 @@ def test_runs_at_the_same_time_write_once(scene: Scene) -> None:
     assert scene.billed() == 1
 
 
+@pytest.mark.slow
 def test_marks_that_have_expired_are_swept(scene: Scene) -> None:
     async def inside() -> None:
         for number in range(SWEEP_EVERY - 1):

@@ -217,6 +217,7 @@ def test_next_owner_passes_over_what_a_command_has_moved() -> None:
     play(scene)
 
 
+@pytest.mark.slow
 def test_mark_names_what_the_metadata_of_the_commit_cannot() -> None:
     """A record so far behind the first that waits is moved, and never again."""
 
@@ -401,6 +402,7 @@ def test_frozen_owner_moves_nothing_when_it_wakes_up() -> None:
     play(scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_commands_race_the_scheduler_and_takeovers(seed: int) -> None:
     """Records that are due all the time, commands for any of them, kills and frozen owners.
