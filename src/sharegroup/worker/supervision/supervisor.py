@@ -267,10 +267,8 @@ class Supervisor:
         return delay
 
     def _is_hopeless(self) -> bool:
-        now = _now()
-        return not any(running.state.is_up for running in self._running) and all(
-            place.is_left or place.restarts.is_hopeless(now) for place in self._places
-        )
+        now = _now()  # The place of a process that is ready has hope.
+        return all(place.is_left or place.restarts.is_hopeless(now) for place in self._places)
 
     # Processes.
 

@@ -124,6 +124,19 @@ def test_one_process_that_cannot_start_is_tried_as_long_as_another_works() -> No
     play(scene)
 
 
+def test_process_that_somebody_stopped_does_not_count_as_one_that_works() -> None:
+    async def scene() -> None:
+        acted = Scene(2)
+        await asyncio.sleep(1)
+        acted.children[0].end(0)
+        acted.at_start = lambda child: child.end(1)
+        acted.children[1].end(-9)
+        assert await acted.task == 1
+        assert len(acted.children) == 2 + EARLY_DEATHS_MAX
+
+    play(scene)
+
+
 def test_wrong_command_line_is_not_tried_again() -> None:
     async def scene() -> None:
         acted = Scene(4, at_start=lambda child: child.end(2))
