@@ -16,6 +16,7 @@ LIBRARIES = (
     *("avro", "grpc_tools", "jsonschema"),
     *(
         "cronsim",
+        "django",
         "jinja2",
         "msgspec",
         "opentelemetry",
@@ -34,6 +35,7 @@ NEED_THEM = (
     "sharegroup.client.share.consumer.record_batches",
     "sharegroup.cli.console",
     "sharegroup.console",
+    "sharegroup.django",
     "sharegroup.spark",
     "sharegroup.wire.batches.columns",
     "sharegroup.wire.batches.header_columns",

@@ -228,7 +228,9 @@ class Settlement:
             record = write.record
             self._counts.dead_lettered += 1
             self._settle(record, record.delivery.reject)
-            details = {"reason": step.reason, "topic": topic}
+            # Also for one that no handler has begun, so that the event has no record.
+            known = {"key": record.delivery.key, "redrives": record.story.redrives}
+            details = {"reason": step.reason, "topic": topic, **known}
             self._parts.events.tell("record.dead_lettered", record, step.error, details)
 
     def _transaction_of(self, record: TakenRecord) -> Outbox | None:
