@@ -195,6 +195,21 @@ FAMILIES = (
 """All metric families, in the order of ``docs/metrics.md``."""
 
 
+PROCESSES = MetricFamily(
+    "sharegroup_worker_processes", "gauge", "",
+    "Processes of a supervisor (`-n`): those `wanted`, and those `ready`.", ("which",),
+)  # fmt: skip
+REPLACED = MetricFamily(
+    "sharegroup_worker_processes_replaced_total", "counter", "",
+    "Processes that a supervisor has replaced, by reason: `ended` by an error, `hangs`, `memory`, "
+    "`reload`.",
+    ("reason",),
+)  # fmt: skip
+
+SUPERVISOR_FAMILIES = (PROCESSES, REPLACED)
+"""Those of a supervisor, beside the families of its processes with the label ``process``."""
+
+
 Value = tuple[MetricFamily, tuple[str, ...], float | Histogram]
 
 
