@@ -15,6 +15,7 @@ from sharegroup.worker import (
     BrokerDeadLetter,
     DeadLetter,
     Holding,
+    MemoryStore,
     OnUnreadable,
     Payload,
     RateLimit,
@@ -262,3 +263,32 @@ def test_enum_option_accepts_a_member_or_a_string(name: str, given: str, member:
         route = declared(**{name: value})
         assert getattr(route, name) is member
         assert getattr(route, name) == given
+
+
+@pytest.mark.parametrize(
+    ("shared", "app", "message"),
+    [
+        ("fleet", App("shop", store=MemoryStore()), r"requires App\(\.\.\., announce=True\)"),
+        ("store", App("shop", announce=True), r"'store' requires a store: App\(\.\.\., store="),
+    ],
+)
+def test_shared_rate_limit_is_refused_without_what_it_needs(
+    shared: Any, app: App, message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        app.share_group(
+            "billing", topics="orders", handler=bill, rate_limit=RateLimit(1, shared=shared)
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shared": "group"}, "shared='group'; expected 'fleet' or 'store'"),
+        ({"assumed_processes": 0}, "assumed_processes=0; expected 1 to 10000"),
+        ({"assumed_processes": True}, "assumed_processes=True; expected 1 to 10000"),
+    ],
+)
+def test_shared_rate_limit_of_nonsense_is_refused(options: Any, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        RateLimit(1, **options)
