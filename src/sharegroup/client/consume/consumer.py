@@ -33,6 +33,7 @@ from sharegroup.client.consume.topic_watch import TopicSubscription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, all_listed, list_offsets
 from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
+    CommitFailedError,
     ConsumerGroupMetadata,
     ConsumerHealth,
     IllegalStateError,
@@ -133,6 +134,11 @@ class Consumer:
         return self._tasks.states.partitions
 
     @property
+    def member_id(self) -> str:
+        """The id of this member of its group; with the classic protocol, empty before it joins."""
+        return self._tasks.identity.member_id
+
+    @property
     def coordinator_error(self) -> KafkaError | None:
         """The error of the last request to the group coordinator, which is retried; or None."""
         member = self._tasks.member
@@ -147,10 +153,19 @@ class Consumer:
         return self._tasks.health()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's identity, for the offsets that a transactional producer commits."""
+        """This member's identity, for the offsets that a transactional producer commits.
+
+        Raises CommitFailedError without a membership: a coordinator takes offsets that name no
+        member from anybody, so those of a member that was lost would replace its successor's.
+        """
         if self._config.group_id is None:
             raise IllegalStateError("this consumer has no group: group_id is not set")
         identity = self._tasks.identity
+        if not identity.may_commit:
+            raise CommitFailedError(
+                f"this consumer is not a member of group {self._config.group_id!r} at the moment: "
+                "it has not joined yet, or its membership was lost; abort the transaction and poll"
+            )
         return ConsumerGroupMetadata(
             self._config.group_id, identity.epoch, identity.member_id, identity.instance_id
         )

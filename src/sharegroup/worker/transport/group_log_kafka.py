@@ -18,6 +18,7 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.net.cluster import Reachability
+from sharegroup.client.records import ConsumerGroupMetadata
 from sharegroup.errors import KafkaError
 from sharegroup.worker.consuming.group_log import GroupReading, PartitionOwner
 from sharegroup.worker.consuming.group_source import PAUSE_SECONDS, REVOKE_SECONDS
@@ -45,6 +46,7 @@ class KafkaGroupLog:
         open_consumer: Callable[..., Consumer] = Consumer,
     ) -> None:
         """``options`` are those of all clients of the application."""
+        self._group = reading.group
         self._topic = reading.topic
         self._starts_latest = reading.start_from is StartFrom.LATEST
         self._transactions = (
@@ -73,7 +75,7 @@ class KafkaGroupLog:
     @property
     def member_id(self) -> str:
         """The member id of the consumer."""
-        return self._consumer.group_metadata().member_id
+        return self._consumer.member_id
 
     @property
     def is_joined(self) -> bool:
@@ -126,19 +128,19 @@ class KafkaGroupLog:
         if foreign := named.keys() - self._consumer.assignment:
             raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
         if self._transactions is not None:
-            member = self._consumer.group_metadata()
-            # Kafka takes offsets of no member, or of no generation, without a look at the owners.
-            if member.generation_id < 0 or not member.member_id:
-                raise OwnershipLost(
-                    f"the membership in group {member.group_id!r} has ended, found generation "
-                    f"{member.generation_id} of member {member.member_id!r}"
-                )
-            await self._transactions.write(records, Commit(named, member))
+            await self._transactions.write(records, Commit(named, self._member()))
             return
         assert not records, "only a group with exactly_once writes records with its offsets"
         try:
             await self._consumer.commit(named, timeout=COMMIT_SECONDS_MAX)
         except (CommitFailedError, IllegalStateError) as error:
+            raise OwnershipLost(str(error)) from error
+
+    def _member(self) -> ConsumerGroupMetadata:
+        """Return this member; raises OwnershipLost without a membership."""
+        try:
+            return self._consumer.group_metadata()
+        except CommitFailedError as error:
             raise OwnershipLost(str(error)) from error
 
     async def close(self, within_seconds: float) -> None:
@@ -162,13 +164,14 @@ class KafkaGroupLog:
             except (KafkaError, OwnershipLost) as error:
                 if isinstance(error, KafkaError) and not error.retriable:
                     raise
-                member = self._consumer.group_metadata()
                 log.warning(
                     "event=assignment.waits group=%s topic=%s partitions=%s error=%r action='the "
                     "committed offsets are asked for again; until then, nothing is read'",
-                    *(member.group_id, self._topic, _numbers(partitions), error),
+                    *(self._group, self._topic, _numbers(partitions), error),
                 )
-                if member.generation_id < 0:
+                try:
+                    self._member()
+                except OwnershipLost:
                     return None
             await asyncio.sleep(PAUSE_SECONDS)
 

@@ -14,6 +14,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -228,8 +229,8 @@ class _Listener(RebalanceListener):
         """This member as the owner of each partition."""
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        member = self._consumer.group_metadata()
-        if member.generation_id >= 0:  # Otherwise the membership was lost just now.
+        with suppress(CommitFailedError):  # The membership was lost just now.
+            member = self._consumer.group_metadata()
             self._owners.update((TierPartition(*where), member) for where in partitions)
         offsets = await self._consumer.committed(partitions)
         await self._owner.assigned(

@@ -61,6 +61,8 @@ class Consumer:
         pass
 
     def group_metadata(self) -> ConsumerGroupMetadata:
+        if self.generation < 0:
+            raise CommitFailedError("this consumer is not a member")
         return ConsumerGroupMetadata("g.scheduler", self.generation, "m")
 
     async def close(self, timeout: float) -> None:
