@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -18,13 +17,12 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.net.cluster import Reachability
-from sharegroup.client.records import ConsumerGroupMetadata
-from sharegroup.errors import KafkaError
 from sharegroup.worker.consuming.group_log import GroupReading, PartitionOwner
-from sharegroup.worker.consuming.group_source import PAUSE_SECONDS, REVOKE_SECONDS
+from sharegroup.worker.consuming.group_source import REVOKE_SECONDS
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.transport.assigned_offsets import member_of, offsets_of_assigned
 from sharegroup.worker.transport.offset_transactions import Commit, OffsetTransactions
 
 log = logging.getLogger(__name__)
@@ -128,19 +126,12 @@ class KafkaGroupLog:
         if foreign := named.keys() - self._consumer.assignment:
             raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
         if self._transactions is not None:
-            await self._transactions.write(records, Commit(named, self._member()))
+            await self._transactions.write(records, Commit(named, member_of(self._consumer)))
             return
         assert not records, "only a group with exactly_once writes records with its offsets"
         try:
             await self._consumer.commit(named, timeout=COMMIT_SECONDS_MAX)
         except (CommitFailedError, IllegalStateError) as error:
-            raise OwnershipLost(str(error)) from error
-
-    def _member(self) -> ConsumerGroupMetadata:
-        """Return this member; raises OwnershipLost without a membership."""
-        try:
-            return self._consumer.group_metadata()
-        except CommitFailedError as error:
             raise OwnershipLost(str(error)) from error
 
     async def close(self, within_seconds: float) -> None:
@@ -154,26 +145,13 @@ class KafkaGroupLog:
     async def offsets_of_assigned(
         self, partitions: frozenset[TopicPartition]
     ) -> dict[int, Committed | None] | None:
-        """Return the `first_offsets`, asked for until they are known.
-
-        None if the membership ends before: then the group tells of the loss of the partitions.
-        """
-        while True:
-            try:
-                return await self.first_offsets(partitions)
-            except (KafkaError, OwnershipLost) as error:
-                if isinstance(error, KafkaError) and not error.retriable:
-                    raise
-                log.warning(
-                    "event=assignment.waits group=%s topic=%s partitions=%s error=%r action='the "
-                    "committed offsets are asked for again; until then, nothing is read'",
-                    *(self._group, self._topic, _numbers(partitions), error),
-                )
-                try:
-                    self._member()
-                except OwnershipLost:
-                    return None
-            await asyncio.sleep(PAUSE_SECONDS)
+        """Return the `first_offsets` when they are known; None if the membership ends before."""
+        return await offsets_of_assigned(
+            self._consumer,
+            lambda: self.first_offsets(partitions),
+            self._group,
+            f"topic={self._topic} partitions={_numbers(partitions)}",
+        )
 
     async def first_offsets(
         self, partitions: frozenset[TopicPartition]

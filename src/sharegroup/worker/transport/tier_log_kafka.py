@@ -36,6 +36,7 @@ from sharegroup.worker.retrying.tier_log import (
     TierPartition,
     TierRecord,
 )
+from sharegroup.worker.transport.assigned_offsets import member_of, offsets_of_assigned
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,9 @@ class KafkaTierLog:
         )
         self._silent_at = None
         self._owners.clear()
-        consumer.subscribe(topics, listener=_Listener(consumer, owner, self._owners))
+        consumer.subscribe(
+            topics, listener=_Listener(consumer, owner, self._owners, self._group_id)
+        )
         await consumer.start()
 
     async def read(self, wait_seconds: float) -> Mapping[TierPartition, Sequence[TierRecord]]:
@@ -222,17 +225,26 @@ class _Listener(RebalanceListener):
         consumer: Consumer,
         owner: TierOwner,
         owners: dict[TierPartition, ConsumerGroupMetadata],
+        group: str,
     ) -> None:
         self._consumer = consumer
+        self._group = group
         self._owner = owner
         self._owners = owners
         """This member as the owner of each partition."""
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        with suppress(CommitFailedError):  # The membership was lost just now.
-            member = self._consumer.group_metadata()
+        with suppress(OwnershipLost):  # The membership was lost just now.
+            member = member_of(self._consumer)
             self._owners.update((TierPartition(*where), member) for where in partitions)
-        offsets = await self._consumer.committed(partitions)
+        offsets = await offsets_of_assigned(
+            self._consumer,
+            lambda: self._consumer.committed(partitions),
+            self._group,
+            f"partitions={sorted(map(str, partitions))}",
+        )
+        if offsets is None:
+            return
         await self._owner.assigned(
             {
                 # Without a commit: all records of the log wait (`auto_offset_reset`).

@@ -15,7 +15,7 @@ from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
-from sharegroup.worker.transport import group_log_kafka
+from sharegroup.worker.transport import assigned_offsets
 from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
 from sharegroup.worker.transport.offset_transactions import Commit
 from tests.support.limits import HANGING_SECONDS
@@ -25,7 +25,7 @@ ONE = TopicPartition("orders", 0)
 
 @pytest.fixture(autouse=True)
 def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_log_kafka, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(assigned_offsets, "PAUSE_SECONDS", 0.001)
 
 
 class Consumer:
