@@ -46,6 +46,8 @@ DUE_RECORDS = 50_000
 """Limit of the shelves for all partitions of ``due`` together, where any record may be next."""
 BACKOFF_MS = 500
 BACKOFF_MS_MAX = 30_000
+TIDY_MS = 10 * 60 * 1000
+"""Interval at which the owner of a partition deletes the control records whose time is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class TierMover:
         "_paused",
         "_steering",
         "_stopping",
+        "_tidy_ms",
         "partition",
         "shelf",
     )
@@ -112,6 +115,7 @@ class TierMover:
         self._changed = asyncio.Event()
         self._commit_again_ms: int | None = None  # None unless the latest commit has failed.
         self._stopping = False
+        self._tidy_ms = 0  # The first time after this process has read the control topic.
         self._paused = False
         self._failing_since_ms: int | None = None  # The first failed write since a success.
 
@@ -166,6 +170,10 @@ class TierMover:
                     if (again_ms := self._commit_again_ms) is not None and again_ms <= now_ms:
                         # Nothing may be moved for long, and the next owner would move it again.
                         await self._commit()
+                        continue
+                    if self._steering is not None and self._tidy_ms <= now_ms:
+                        # No timer: the scheduler looks for commands each second.
+                        await self._tidy(self._steering, now_ms)
                         continue
                     times = (self.shelf.ready_ms, again_ms, self._obey_again_ms)
                     due = [at for at in times if at is not None]
@@ -258,6 +266,14 @@ class TierMover:
         else:
             await self._commit()
             self._read_on()
+
+    async def _tidy(self, steering: Steering, now_ms: int) -> None:
+        self._tidy_ms = now_ms + TIDY_MS
+        try:
+            if await steering.tidy():
+                self._tidy_ms = now_ms
+        except KafkaError as error:
+            log.info("event=control_untidied %s error=%r", self._place(), error)
 
     def _begin(self, record: TierRecord, write: TierWrite) -> Awaitable[WrittenRecord] | KafkaError:
         try:
