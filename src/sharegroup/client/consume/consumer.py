@@ -33,7 +33,6 @@ from sharegroup.client.consume.topic_watch import TopicSubscription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, all_listed, list_offsets
 from sharegroup.client.net import telemetry
 from sharegroup.client.records import (
-    CommitFailedError,
     ConsumerGroupMetadata,
     ConsumerHealth,
     IllegalStateError,
@@ -158,17 +157,7 @@ class Consumer:
         Raises CommitFailedError without a membership: a coordinator takes offsets that name no
         member from anybody, so those of a member that was lost would replace its successor's.
         """
-        if self._config.group_id is None:
-            raise IllegalStateError("this consumer has no group: group_id is not set")
-        identity = self._tasks.identity
-        if not identity.may_commit:
-            raise CommitFailedError(
-                f"this consumer is not a member of group {self._config.group_id!r} at the moment: "
-                "it has not joined yet, or its membership was lost; abort the transaction and poll"
-            )
-        return ConsumerGroupMetadata(
-            self._config.group_id, identity.epoch, identity.member_id, identity.instance_id
-        )
+        return self._tasks.group_metadata()
 
     metrics = telemetry.metrics
     client_instance_id = telemetry.client_instance_id

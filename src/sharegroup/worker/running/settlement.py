@@ -117,7 +117,7 @@ class Settlement:
 
     def run_alone(self, record: TakenRecord) -> None:
         """Have a record run while no other handler of the process runs, or put it aside."""
-        run = AloneRun(record, self._queue, self.put_aside, stays=self._route.blocks)
+        run = AloneRun(record, self._queue, self.put_aside, stays=self.route.blocks)
         if not self._parts.alone.ask(run):
             self.put_aside(record)
 
@@ -130,7 +130,7 @@ class Settlement:
         if record.is_done:
             return
         parts = self._parts
-        stays = self._route.blocks and not record.story.suspicions
+        stays = self.route.blocks and not record.story.suspicions
         step = (stay if stays else put_aside)(
             record.story,
             delivery_count=record.delivery.delivery_count,
