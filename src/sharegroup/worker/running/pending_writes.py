@@ -19,8 +19,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from sharegroup.backoff import Backoff, without_jitter
-from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge, RequestTimedOut
+from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.worker.ports import WorkerClock
+from sharegroup.worker.retrying.targets import ITS_OWN_FAULT
 from sharegroup.worker.running.taken_record import TakenRecord
 
 log = logging.getLogger(__name__)
@@ -32,8 +33,6 @@ SLOW_SECONDS = 5.0
 PENDING_MAX = 10_000
 """With this many pending writes the worker takes no more records.  While a topic cannot be
 written, each failed record stays here, so without a limit all records of the group would."""
-ITS_OWN_FAULT = (MessageTooLarge, InvalidRecord)
-"""Errors that concern one record only, so they do not close the gate for other records."""
 
 
 class WriteAttempt(Protocol):
