@@ -171,7 +171,10 @@ class HandlerRuns:
             return
         if type(error) is Stopped:
             # A release would cost a delivery, and the next one may be that of a verdict (ADR 0035).
-            if record.runs_alone(parts.limits.alone_from):
+            # It would also forget the failures of a held record (ADR 0055).
+            if record.runs_alone(parts.limits.alone_from) or (
+                record.has_unsaved_failures and not self._route.blocks
+            ):
                 settlement.put_aside(record, by_stop=True)
             else:
                 settlement.carry_out(record, Redeliver(), at_close=True)

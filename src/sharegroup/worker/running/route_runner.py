@@ -166,11 +166,16 @@ class RouteRunner:
     def release_waiting(self, *, alone_from: int) -> list[TakenRecord]:
         """Release records not begun that need not run alone; returns them.
 
-        The others are put aside, because a release costs a delivery.
+        The others are put aside, because a release costs a delivery.  So are those that failed
+        here, because nobody else knows of that.
         """
-        released = self.queue.take_back(alone_from=alone_from)
-        for record in released:
-            self.settlement.carry_out(record, Redeliver())
+        released = []
+        for record in self.queue.take_back(alone_from=alone_from):
+            if record.has_unsaved_failures and not self.route.blocks:
+                self.settlement.put_aside(record, by_stop=True)
+            else:
+                self.settlement.carry_out(record, Redeliver())
+                released.append(record)
         for record in self.queue.take_ready(alone_from=alone_from):
             self.settlement.put_aside(record, by_stop=True)
         return released
