@@ -32,6 +32,7 @@ from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.level import LEVEL_START, Level
+from sharegroup.worker.running.process_sends import Sending
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.route_handler import RouteHandler
 from sharegroup.worker.running.settlement import Settlement
@@ -134,7 +135,7 @@ class RouteRunner:
         self.slots: list[HandlerSlot] = []
         self._alone = parts.alone
         self._clock = clock
-        self._handler = RouteHandler(route, middlewares)
+        self._handler = RouteHandler(route, middlewares, Sending(parts.outbox, clock))
         self._capacity = RouteCapacity(route, clock.now(), batch_size=batch_size)
         self._pace = LoopPace()
         self._tasks: asyncio.TaskGroup | None = None
