@@ -23,7 +23,7 @@ COMPILED_ONCE = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/by
 FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches frameworks kafka-tools \
+.PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches django frameworks kafka-tools \
 	worker-kafka docs docs-test console-test console-pictures cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons sparks dependency-range times \
 	clean
 
@@ -101,6 +101,9 @@ odd-batches: setup ## Compare what we read from BATCHES=10000 odd record batches
 
 interop-kafka: setup ## Run our client, Spark source and CLI against a real Apache Kafka; VERSION=4.3.1 (needs a JDK and Maven).
 	@KAFKA_VERSION=$(VERSION) $(BIN)/python -m tests.interop --kafka
+
+django: setup ## Test the backend of Django's tasks in build/django, on a Python that Django 6 runs on.
+	@$(BIN)/python -m tests.integration.django.environment
 
 frameworks: setup ## Install FastStream, Celery, Faust and Quix Streams in build/frameworks and try them on our broker; LATEST=1.
 	@$(BIN)/python -m tests.interop.frameworks $(if $(LATEST),--latest)

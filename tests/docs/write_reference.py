@@ -17,7 +17,7 @@ SECTIONS = {
     "Declaring": (
         "App", "share_group", "consumer_group", "Routed", "Retry", "DeadLetter",
         "BrokerDeadLetter", "RateLimit",
-        "Batching", "Holding", "Payload", "Registry", "Route",
+        "Batching", "Holding", "Expiry", "CircuitBreaker", "Payload", "Registry", "Route",
     ),
     "Values of options and reasons": (
         "StartFrom", "OnFailure", "RouteKind", "OnUnreadable", "SchemaFormat", "DeadLetterReason",
@@ -27,6 +27,9 @@ SECTIONS = {
     "Around handlers": ("Call", "Proceed", "Event"),
     "What goes wrong": ("HandlingTimeout", "HandlerCrashed", "UnreadablePayload", "NotConnected"),
     "Sending": ("worker.sender.Sender", "SentBefore"),
+    "Return values": (
+        *("Result", "ResultState", "AskFailed", "AskTimeout", "AskEnded", "TooManyAsks"),
+    ),
     "Stores": (
         "Store", "MemoryStore", "SqliteStore", "PostgresStore", "RedisStore",
         "Reserved", "Held", "Confirmed", "StoreUnavailable",

@@ -16,6 +16,7 @@ LIBRARIES = (
     *("avro", "grpc_tools", "jsonschema"),
     *(
         "cronsim",
+        "django",
         "jinja2",
         "msgspec",
         "opentelemetry",
@@ -34,11 +35,13 @@ NEED_THEM = (
     "sharegroup.client.share.consumer.record_batches",
     "sharegroup.cli.console",
     "sharegroup.console",
+    "sharegroup.django",
     "sharegroup.spark",
     "sharegroup.wire.batches.columns",
     "sharegroup.wire.batches.header_columns",
     "sharegroup.wire.batches.number_arrays",
     *("sharegroup.worker.lifecycle.metrics_page", "sharegroup.worker.telemetry.prometheus"),
+    "sharegroup.worker.supervision.merged_metrics",
     "sharegroup.worker.telemetry.tracing",
 )
 

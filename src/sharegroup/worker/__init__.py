@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from sharegroup.dead_letters.reasons import DeadLetterReason as DeadLetterReason
     from sharegroup.schedules.schedule import Missed as Missed, ScheduledRun as ScheduledRun
     from sharegroup.worker.app import App as App
+    from sharegroup.worker.declarations.policies import (
+        CircuitBreaker as CircuitBreaker,
+        Expiry as Expiry,
+    )
     from sharegroup.worker.declarations.retry import Retry as Retry
     from sharegroup.worker.declarations.route import (
         Batching as Batching,
@@ -44,6 +48,13 @@ if TYPE_CHECKING:
         SomeFailed as SomeFailed,
     )
     from sharegroup.worker.records.record import Context as Context, Record as Record
+    from sharegroup.worker.results.asks import (
+        AskEnded as AskEnded,
+        AskFailed as AskFailed,
+        AskTimeout as AskTimeout,
+        TooManyAsks as TooManyAsks,
+    )
+    from sharegroup.worker.results.result import Result as Result, ResultState as ResultState
     from sharegroup.worker.routed import (
         Routed as Routed,
         consumer_group as consumer_group,
@@ -72,6 +83,7 @@ if not TYPE_CHECKING:
             "dead_letters.reasons": "DeadLetterReason",
             "schedules.schedule": "Missed ScheduledRun",
             "worker.app": "App",
+            "worker.declarations.policies": "CircuitBreaker Expiry",
             "worker.declarations.retry": "Retry",
             "worker.declarations.route": """
                 Batching Holding OnFailure OnUnreadable RateLimit Route RouteKind StartFrom
@@ -83,6 +95,8 @@ if not TYPE_CHECKING:
             "worker.payloads.registry": "Registry SchemaFormat",
             "worker.records.outcomes": "HandlingTimeout Reject Release RetryAfter SomeFailed",
             "worker.records.record": "Context Record",
+            "worker.results.asks": "AskEnded AskFailed AskTimeout TooManyAsks",
+            "worker.results.result": "Result ResultState",
             "worker.routed": "Routed consumer_group share_group",
             "worker.running.processes": "HandlerCrashed",
             "worker.sender": "NotConnected",

@@ -16,11 +16,8 @@ A process that only sends uses ``async with app.client():``.
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import ModuleType, SimpleNamespace
 from typing import (
     TYPE_CHECKING,
@@ -52,11 +49,16 @@ from sharegroup.worker.declarations.checks import (
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declarations.options import (
     ConsumerGroupOptions,
+    RouteDefaults,
     RouteOptions,
     Topics,
-    check_once,
+    check_store,
     check_together,
+    checked_defaults,
+    with_defaults,
 )
+from sharegroup.worker.declarations.outputs import outputs_of
+from sharegroup.worker.declarations.replies import topics_with_replies
 from sharegroup.worker.declarations.route import Route, RouteKind
 from sharegroup.worker.declarations.schedules import (
     THE_RUN,
@@ -74,6 +76,7 @@ from sharegroup.worker.declarations.schedules import (
 from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Event, Events, Listener, check_name
+from sharegroup.worker.lifecycle.app_life import AppLife
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.other_names import OF_APPS, missing_attribute
 from sharegroup.worker.ports import Outbox, WorkerClock
@@ -87,7 +90,6 @@ if TYPE_CHECKING:
     from sharegroup.client.settings.cluster_choice import ClusterChoice
     from sharegroup.fleet.commands import Intent
     from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
-    from sharegroup.worker.parts import WorkerParts
     from sharegroup.worker.running.worker import StopReport, Worker
     from sharegroup.worker.telemetry.state import AppHealth
     from sharegroup.worker.testing.app_test import AppTest
@@ -110,6 +112,7 @@ OPTIONS = (
     "min_insync_replicas",
     "announce",
     "store",
+    "defaults",
 )
 SERVERS = "bootstrap_servers"
 
@@ -135,6 +138,9 @@ class App:
     cluster, and ``quiet``, ``resume`` and ``stop`` reach them (`sharegroup.fleet`).
 
     ``store`` keeps the names of records that are sent with ``unique``; it is used by those alone.
+
+    ``defaults`` has options for all handlers, such as ``{"retry": Retry(max_attempts=8)}``.  An
+    option of a handler has precedence over that default.
 
     Example::
 
@@ -163,6 +169,7 @@ class App:
         min_insync_replicas: int | None = None,
         announce: bool = False,
         store: Store | None = None,
+        defaults: RouteDefaults | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
@@ -181,6 +188,7 @@ class App:
             f"App {name!r}"
         )
         self.store = checked_store(store, name)
+        self._defaults = checked_defaults(defaults, name)
         self.state = SimpleNamespace()
         """Free for the application, for example for connections that its hooks open."""
         self.events = Events()
@@ -195,14 +203,7 @@ class App:
         self.is_watched = False
         """Whether events are logged and handlers traced.  Set by the first `start` or `client`."""
         self._routed: list[Routed[Any, Any]] = []
-        self._startup: list[Callable[..., Any]] = []
-        self._shutdown: list[Callable[..., Any]] = []
-        self._worker: Worker | None = None
-        self._parts: WorkerParts | None = None
-        """The connections to the cluster, while the application runs or sends."""
-        self._is_client = False
-        self._stopping: asyncio.Task[StopReport] | None = None
-        self._resources = AsyncExitStack()
+        self._life = AppLife(self)
 
     def _redaction(self, route: Route) -> Redaction | None:
         """Calls the route's `redact`, then the application's.  None if neither is declared."""
@@ -253,8 +254,9 @@ class App:
 
     @property
     def topic_list(self) -> tuple[TopicDeclaration, ...]:
-        """The topics that `topic` declared, and that of the schedules if there are any."""
-        return topics_with_schedules(self._topics, self.name, self.schedule_list)
+        """The topics that `topic` declared, and those of schedules and replies if there are any."""
+        topics = topics_with_schedules(self._topics, self.name, self.schedule_list)
+        return topics_with_replies(topics, self.name, self.route_list)
 
     @property
     def route_list(self) -> tuple[Route, ...]:
@@ -274,16 +276,16 @@ class App:
     @property
     def worker(self) -> Worker | None:
         """The running worker; None before `start` and after `stop`."""
-        return self._worker
+        return self._life.worker
 
     def partitions(self, group: str) -> ConsumedPartitions:
         """Return the partitions that this process owns of a consumer group, to pause or seek.
 
         Raises RuntimeError without a running worker.
         """
-        if self._worker is None:
+        if self.worker is None:
             raise RuntimeError(f"App {self.name!r} is not running, so it owns no partitions")
-        return self._worker.partitions(group)
+        return self.worker.partitions(group)
 
     @overload
     def share_group(
@@ -357,12 +359,17 @@ class App:
         """
         handlers = [routed for given in declared for routed in routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
-        check_together([*self.route_list, *(routed.route for routed in new)])
-        for routed in new:
-            check_once(routed.route, self.store)
-        for routed in new:
-            routed.send.outlet = self.outlet
-            routed.route = routed.route.changed(redaction=self._redaction(routed.route))
+        routes = [with_defaults(routed.declared, routed.given, self._defaults) for routed in new]
+        check_together([*self.route_list, *routes])
+        for route in routes:
+            check_store(route, self.store)
+        every = [*self.route_list, *routes]
+        outputs = outputs_of(every, self._topics, self.name)
+        for routed, route in zip(new, routes, strict=True):
+            routed.send.belong(self.outlet, route)
+            routed.route = route.changed(redaction=self._redaction(route))
+        for routed, output in zip([*self._routed, *new], outputs, strict=True):
+            routed.route = routed.route.changed(output=output)
         self._routed += new
 
     def topic(
@@ -373,12 +380,14 @@ class App:
         configs: Mapping[str, str] | None = None,
         replication_factor: int | None = None,
         min_insync_replicas: int | None = None,
+        payload: Any = None,
     ) -> str:
         """Declare a topic with its settings and return its name.
 
         ``sharegroup worker plan`` compares the cluster with these declarations.  ``configs`` has
         settings by their Kafka names, such as ``{"retention.ms": "86400000"}``.
         ``replication_factor`` and ``min_insync_replicas`` default to those of the App.
+        ``payload`` is the type of its values, for handlers that send ``to`` it.
         """
         if partitions is not None and not is_whole(partitions, 1, PARTITIONS_MAX):
             raise InvalidConfig(f"topic {name!r}: partitions={partitions}; expected 1 or more")
@@ -392,7 +401,7 @@ class App:
                 f"topic {name!r}: min_insync_replicas={min_insync_replicas} and {MIN_INSYNC!r} in "
                 f"configs; expected only one of them"
             )
-        self._topics += (TopicDeclaration(name, partitions, settings, replication),)
+        self._topics += (TopicDeclaration(name, partitions, settings, replication, payload),)
         return name
 
     def every(
@@ -478,7 +487,7 @@ class App:
         The hook may be a coroutine function.  If it has a parameter, it gets the App.
         """
         check_callable(hook, f"App {self.name!r}: on_startup", takes=(0, 1))
-        self._startup.append(hook)
+        self._life.startup.append(hook)
         return hook
 
     def on_shutdown(self, hook: Hook) -> Hook:
@@ -488,7 +497,7 @@ class App:
         If it has a parameter, it gets the App.
         """
         check_callable(hook, f"App {self.name!r}: on_shutdown", takes=(0, 1))
-        self._shutdown.append(hook)
+        self._life.shutdown.append(hook)
         return hook
 
     def middleware(self, middleware: AroundCall) -> AroundCall:
@@ -524,36 +533,10 @@ class App:
         It talks to `cluster`, or to ``bootstrap_servers``.  First it prepares topics and settings,
         checks the user's rights and runs the startup hooks.
         """
-        # Imported here, so that declaring handlers does not import the client.
-        from sharegroup.worker.infrastructure.applying import prepare
-        from sharegroup.worker.infrastructure.isolation import check_isolation
-        from sharegroup.worker.infrastructure.rights import SchedulesNeed, check_rights
-        from sharegroup.worker.lifecycle.announced import announced
-        from sharegroup.worker.running.worker import Worker
-        from sharegroup.worker.telemetry.logs import watch
-
-        if self._worker is not None:
-            raise RuntimeError(f"App {self.name!r} is already running")
-        if not self._routed:
-            raise InvalidConfig(f"App {self.name!r} has no handlers: declare one, or use client()")
+        self._life.check_startable()
         if bootstrap_servers is not None:
             self.talk_to(bootstrap_servers)
-        watch(self)
-        async with AsyncExitStack() as resources:
-            parts = await resources.enter_async_context(self._connected_parts(is_client=False))
-            if self.prepare and parts.admin is not None:
-                await prepare(self, parts.admin)
-            if parts.admin is not None:
-                await check_rights(self.route_list, parts.admin, SchedulesNeed.of(self))
-                await check_isolation(self, parts.admin)
-            await resources.enter_async_context(self.opened(parts.outbox, parts.clock))
-            worker = Worker(self, parts)
-            await worker.start()
-            if self.announce:
-                await resources.enter_async_context(announced(self, worker, parts))
-            self._worker = worker
-            # Not before: a start that fails closes what it has opened.
-            self._resources = resources.pop_all()
+        await self._life.start()
 
     async def stop(self, grace: Duration | None = None) -> StopReport | None:
         """Stop the worker and return a report; None if it was not running.
@@ -562,55 +545,14 @@ class App:
         App's; the records of the others are released.  A second call while the first one waits
         ends the grace.
         """
-        worker = self._worker
-        if worker is None:
-            return None
-        grace_seconds = self.grace_seconds if grace is None else seconds(grace)
-        if self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._stop(worker, grace_seconds))
-        else:
-            worker.hurry()
-        # A caller that is cancelled must not close the producer under handlers that still run.
-        return await asyncio.shield(self._stopping)
+        return await self._life.stop(self.grace_seconds if grace is None else seconds(grace))
 
     def health(self) -> AppHealth:
         """Return the health of the application in this process, for health checks of a server.
 
         Groups and brokers that are lost show within seconds; nothing is sent to find out.
         """
-        # Imported here, so that declaring handlers does not import what only a program needs.
-        from sharegroup.worker.telemetry.state import health_of
-
-        reachability = None if self._parts is None else self._parts.reachability()
-        state = None if self._worker is None else self._worker.state
-        return health_of(reachability, state, is_client=self._is_client)
-
-    @asynccontextmanager
-    async def _connected_parts(self, *, is_client: bool) -> AsyncIterator[WorkerParts]:
-        """The parts on the chosen cluster; says while they exist that no broker can be reached."""
-        # Imported here, so that declaring handlers does not import the client.
-        from sharegroup.worker.telemetry.reachability import reporting_unreachable
-        from sharegroup.worker.transport.kafka import kafka_parts
-
-        parts = kafka_parts(self)
-        self._parts, self._is_client = parts, is_client
-        where = self.cluster.where
-        try:
-            async with reporting_unreachable(self.name, where, parts.reachability, parts.clock):
-                yield parts
-        finally:
-            self._parts = None
-            await parts.close()
-
-    async def _stop(self, worker: Worker, grace_seconds: float) -> StopReport:
-        try:
-            return await worker.stop(grace_seconds)
-        finally:
-            try:
-                await self._resources.aclose()
-            finally:
-                # Also after an error, so that the application can be started again.
-                self._worker = self._stopping = None
+        return self._life.health()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -630,22 +572,9 @@ class App:
         self, *, bootstrap_servers: str | list[str] | None = None
     ) -> AsyncIterator[Self]:
         """Connect the senders of the handlers, to `cluster` or to this one, and run no handler."""
-        # Imported here, so that declaring handlers does not import the client.
-        from sharegroup.worker.infrastructure.applying import prepare
-        from sharegroup.worker.telemetry.logs import watch
-
         if bootstrap_servers is not None:
             self.talk_to(bootstrap_servers)
-        watch(self)
-        async with (
-            self._connected_parts(is_client=True) as parts,
-            self.connected(parts.outbox, parts.clock),
-        ):
-            if self.prepare and parts.admin is not None:
-                # Without it a broker may create the topic with settings that differ from those
-                # declared.  It runs at the first send, not here: a process that sends only
-                # occasionally must be able to start while no broker is available.
-                self.outlet.prepare = functools.partial(prepare, self, parts.admin, only_sends=True)
+        async with self._life.client():
             yield self
 
     def test(
@@ -679,64 +608,20 @@ class App:
             store=store,
         )
 
-    @asynccontextmanager
-    async def connected(
+    def connected(
         self, outbox: Outbox, clock: WorkerClock, store: Store | None = None
-    ) -> AsyncIterator[None]:
-        """Connect the senders to this outbox for the duration of the block.
+    ) -> AbstractAsyncContextManager[None]:
+        """Connect the senders to this outbox for the duration of the context."""
+        return self._life.connected(outbox, clock, store)
 
-        ``store`` replaces the application's.  At the end the codecs close their connections to a
-        schema registry, and the store its own.
-        """
-        outlet = self.outlet
-        if outlet.outbox is not None:
-            raise RuntimeError(f"App {self.name!r} is already running or sending")
-        outlet.outbox, outlet.clock = outbox, clock
-        outlet.store = self.store if store is None else store
-        outlet.loop = asyncio.get_running_loop()
-        outlet.preparing = asyncio.Lock()
-        try:
-            yield
-        finally:
-            used, outlet.store = outlet.store, None
-            outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
-            for route in self.route_list:
-                route.codec.close()
-            if used is not None:
-                await used.close()
-
-    @asynccontextmanager
-    async def opened(
+    def opened(
         self, outbox: Outbox, clock: WorkerClock, store: Store | None = None
-    ) -> AsyncIterator[None]:
+    ) -> AbstractAsyncContextManager[None]:
         """Connect the senders, run the startup hooks, then open the handlers that are classes.
 
-        At the end the opposite happens in the reverse order.  All shutdown hooks run, even if a
-        startup hook raises.
+        Leaving the context closes them again in the reverse order.
         """
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.connected(outbox, clock, store))
-            for hook in self._shutdown:
-                stack.push_async_callback(self._run_hook, hook)
-            for hook in self._startup:
-                await self._run_hook(hook)
-            # Handlers with `processes` are opened in their own processes.
-            for shape in (route.shape for route in self.route_list if not route.processes):
-                if shape.closing is not None:
-                    stack.push_async_callback(_called, shape.closing)
-                if shape.opening is not None:
-                    await _called(shape.opening)
-            yield
-
-    async def _run_hook(self, hook: Callable[..., Any]) -> None:
-        takes_app = bool(inspect.signature(hook).parameters)
-        await _called(hook, *([self] if takes_app else []))
+        return self._life.opened(outbox, clock, store)
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}, {len(self._routed)} handlers>"
-
-
-async def _called(function: Callable[..., Any], *arguments: Any) -> None:
-    result = function(*arguments)
-    if inspect.isawaitable(result):
-        await result

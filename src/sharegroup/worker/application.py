@@ -36,6 +36,8 @@ class Application(Protocol):
     replication: Replication
     is_watched: bool
     announce: bool
+    prepare: bool
+    """Whether the start creates missing topics and settings."""
 
     @property
     def cluster(self) -> ClusterChoice:

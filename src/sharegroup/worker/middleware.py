@@ -36,6 +36,8 @@ class Call:
     """The payload; for a batch handler the list of payloads."""
     records: tuple[Record, ...]
     """One record; for a batch handler one per payload, in the same order."""
+    passed_over: bool = False
+    """Whether the handler was not called, because its work was done before (``once_by``)."""
 
     @property
     def record(self) -> Record:

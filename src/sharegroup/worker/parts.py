@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sharegroup.client import AdminClient
     from sharegroup.client.net.cluster import Reachability
     from sharegroup.worker.consuming.group_log import GroupLog, GroupReading
+    from sharegroup.worker.results.asks import ReplyLog
     from sharegroup.worker.retrying.tier_log import TierLog
     from sharegroup.worker.retrying.tier_moves import TierMoves
     from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
@@ -70,6 +71,8 @@ class WorkerParts(NamedTuple):
     """Opens the schedules of the application, if it has any."""
     open_tier_moves: Callable[[str, TierLog], TierMoves]
     """Opens the moves of a steered group, as the member that the tier log is."""
+    open_replies: Callable[[str], ReplyLog]
+    """Opens a reader of a topic for replies, for a process that asks."""
     admin: AdminClient | None
     """None if there is no cluster to prepare or to query."""
     group_limits: Callable[[str], Awaitable[ShareGroupLimits]]

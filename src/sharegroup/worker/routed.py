@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.asking import AskParts, ask, result_of
 from sharegroup.worker.declarations.checks import checked_group
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.options import (
@@ -27,14 +28,17 @@ from sharegroup.worker.declarations.options import (
     route_of,
 )
 from sharegroup.worker.declarations.route import Route, RouteKind
+from sharegroup.worker.durations import Duration
 from sharegroup.worker.other_names import OF_HANDLERS, missing_attribute
+from sharegroup.worker.ports import WrittenRecord
+from sharegroup.worker.results.result import Result
 from sharegroup.worker.sender import Sender
 
 Handler = TypeVar("Handler")
 Made = TypeVar("Made")
 Sent = TypeVar("Sent")
 Rest = ParamSpec("Rest")
-Result = TypeVar("Result")
+Returns = TypeVar("Returns")
 
 
 class Routed(Generic[Sent, Handler]):
@@ -44,9 +48,13 @@ class Routed(Generic[Sent, Handler]):
     a record for the workers of the group.
     """
 
-    def __init__(self, handler: Any, route: Route) -> None:
+    def __init__(self, handler: Any, route: Route, given: Collection[str] = ()) -> None:
         self.routed_handler = handler
         self.route = route
+        self.declared = route
+        """The route without the defaults of its application."""
+        self.given = frozenset(given)
+        """The names of the options that its declaration has."""
         self.send: Sender[Sent] = Sender(route)
         own: Any = self  # Typed Any, because the handler need not be a function.
         functools.update_wrapper(own, handler, updated=())
@@ -60,6 +68,50 @@ class Routed(Generic[Sent, Handler]):
 
         def __getattr__(self, name: str) -> Any:
             raise missing_attribute(self, name, OF_HANDLERS)
+
+    @overload
+    async def ask(
+        self: Routed[Sent, Callable[..., Coroutine[Any, Any, Returns]]],
+        payload: Sent,
+        *,
+        timeout: Duration,  # noqa: ASYNC109  By the application's clock, which a test moves.
+        **parts: Unpack[AskParts],
+    ) -> Returns: ...
+    @overload
+    async def ask(
+        self: Routed[Sent, Any],
+        payload: Sent,
+        *,
+        timeout: Duration,  # noqa: ASYNC109
+        **parts: Unpack[AskParts],
+    ) -> Any: ...
+    async def ask(
+        self,
+        payload: Any,
+        *,
+        timeout: Duration,  # noqa: ASYNC109
+        **parts: Unpack[AskParts],
+    ) -> Any:
+        """Send a payload, wait for its outcome, and return what the handler returned.
+
+        The handler is declared with ``replies=True``.  Raises AskFailed if the record fails
+        finally, and AskTimeout if no reply comes in this time.
+        """
+        return await ask(self.route, self.send, payload, timeout=timeout, **parts)
+
+    @overload
+    async def result(
+        self: Routed[Any, Callable[..., Coroutine[Any, Any, Returns]]], id: str | WrittenRecord
+    ) -> Result[Returns] | None: ...
+    @overload
+    async def result(self: Routed[Any, Any], id: str | WrittenRecord) -> Result[Any] | None: ...
+    async def result(self, id: str | WrittenRecord) -> Result[Any] | None:  # noqa: A002
+        """Return the result of a record; None if there is none, or no longer.
+
+        ``id`` is that given to `send`, or what `send` has returned.  The handler is declared with
+        ``result_for``.
+        """
+        return await result_of(self.route, self.send, id)
 
     def __repr__(self) -> str:
         route = self.route
@@ -98,18 +150,19 @@ class Declare:
     def __call__(self, handler: type[Made]) -> Routed[Any, type[Made]]: ...
     @overload
     def __call__(
-        self, handler: Callable[Concatenate[list[Sent], Rest], Result]
-    ) -> Routed[Sent, Callable[Concatenate[list[Sent], Rest], Result]]: ...
+        self, handler: Callable[Concatenate[list[Sent], Rest], Returns]
+    ) -> Routed[Sent, Callable[Concatenate[list[Sent], Rest], Returns]]: ...
     @overload
     def __call__(
-        self, handler: Callable[Concatenate[Sent, Rest], Result]
-    ) -> Routed[Sent, Callable[Concatenate[Sent, Rest], Result]]: ...
+        self, handler: Callable[Concatenate[Sent, Rest], Returns]
+    ) -> Routed[Sent, Callable[Concatenate[Sent, Rest], Returns]]: ...
     @overload
     def __call__(self, handler: Any) -> Routed[Any, Any]: ...
     def __call__(self, handler: Any) -> Any:
         shape = shape_of(handler, name=self._options.get("name"), namespace=self._namespace)
         route = route_of(self._group, self._topics, shape, self._options, kind=self._kind)
-        routed: Routed[Any, Any] = Routed(getattr(handler, "routed_handler", handler), route)
+        handler = getattr(handler, "routed_handler", handler)
+        routed: Routed[Any, Any] = Routed(handler, route, self._options)
         if self._take is not None:
             self._take(routed)
         return routed
@@ -124,9 +177,9 @@ def share_group(
     group: str,
     *,
     topics: Topics,
-    handler: Callable[Concatenate[Sent, Rest], Result],
+    handler: Callable[Concatenate[Sent, Rest], Returns],
     **options: Unpack[RouteOptions],
-) -> Routed[Sent, Callable[Concatenate[Sent, Rest], Result]]: ...
+) -> Routed[Sent, Callable[Concatenate[Sent, Rest], Returns]]: ...
 @overload
 def share_group(
     group: str, *, topics: Topics, handler: object, **options: Unpack[RouteOptions]

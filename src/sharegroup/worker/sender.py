@@ -21,11 +21,15 @@ from typing import Generic, TypeVar
 
 from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.decisions.expiring import expires_header
 from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.records.record import CURRENT_OUTBOX, WAY
+from sharegroup.worker.results.asks import Asks, OpenReplyLog
+from sharegroup.worker.results.result import ID_HEADER, checked_id
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.stores.store import Store
 from sharegroup.worker.stores.unique import unique_name, write_once
@@ -59,6 +63,26 @@ class Outlet:
     prepare: Callable[[], Awaitable[object]] | None = None
     """Awaited by the first send; None if nothing has to be prepared or that is done."""
     preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    open_replies: OpenReplyLog | None = None
+    """Opens a reader of replies; None before the application is connected."""
+    asks: Asks | None = None
+    """The asks that wait for replies; made by the first one."""
+
+    def waiting_asks(self) -> Asks:
+        """Return the asks of this process; the application is connected."""
+        if self.asks is None:
+            if self.open_replies is None:
+                raise NotConnected(
+                    "ask: a process of a handler (processes=...) gets no replies; ask in a handler "
+                    "without processes"
+                )
+            self.asks = Asks(replies_topic(self.app_name), self.open_replies)
+        return self.asks
+
+    def disconnected_asks(self) -> Asks | None:
+        """Give up the asks that wait, for the caller to close."""
+        asks, self.asks = self.asks, None
+        return asks
 
     async def prepared(self) -> None:
         """Call `prepare` once; if it fails, the next send calls it again."""
@@ -82,6 +106,10 @@ class Sender(Generic[Sent]):
         self.outlet = Outlet()
         """The outlet of the application that the handler belongs to."""
 
+    def belong(self, outlet: Outlet, route: Route) -> None:
+        """Send through the outlet of this application, by the route that has its defaults."""
+        self.outlet, self._route = outlet, route
+
     async def __call__(
         self,
         payload: Sent,
@@ -93,6 +121,8 @@ class Sender(Generic[Sent]):
         topic: str | None = None,
         unique: str | None = None,
         for_: Duration | None = None,
+        id: str | None = None,  # noqa: A002  As `Result.id`.
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Write a record and return where it was written, once it is durable.
 
@@ -103,11 +133,17 @@ class Sender(Generic[Sent]):
         With ``unique``, the record is written only if no other was sent by this name to the group's
         topic in the time ``for_``; otherwise the result is a `SentBefore` with the place of that
         one.  Requires a store: ``App(store=...)``.
+
+        With ``id``, the result of the record is looked up by it (`Routed.result`).
+        With ``expires`` the handler does not run after this time: a time with a zone, or a duration
+        from now or from when the record is due.  Requires ``expires_after`` of the handler.
         """
-        outbox, clock = self._connected()
+        outbox, clock = self.connected()
         name_seconds = _name_seconds(unique, for_)
         # Before anything waits: what follows may take long, and the delay counts from the call.
-        due_ms = _due_ms(clock.wall_ms(), delay, at)
+        now_ms = clock.wall_ms()
+        due_ms = _due_ms(now_ms, delay, at)
+        expires_ms = self._expires_ms(now_ms if due_ms is None else due_ms, expires)
         if self.outlet.prepare is not None:
             await self.outlet.prepared()
         target = self._topic(topic)
@@ -123,6 +159,10 @@ class Sender(Generic[Sent]):
                 f"{self._route.shape.name}.send: expected a key of text or bytes, got {key!r}"
             )
         pairs = headers_of(headers)
+        if id is not None:
+            pairs.append((ID_HEADER, checked_id(id).encode("ascii")))
+        if expires_ms is not None:
+            pairs.append(expires_header(expires_ms))
         for add in self.outlet.before_send:
             add(target, pairs)
         write: Callable[[], Awaitable[WrittenRecord]]
@@ -146,12 +186,14 @@ class Sender(Generic[Sent]):
         topic: str | None = None,
         unique: str | None = None,
         for_: Duration | None = None,
+        id: str | None = None,  # noqa: A002  As `Result.id`.
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Send from a thread, such as that of a handler that is a plain function.
 
         Blocks for up to 60 seconds until the record is durable.
         """
-        self._connected()
+        self.connected()
         way, loop = WAY.get(), self.outlet.loop
         assert loop is not None or way is not None, "a connected sender has a loop"
         running = asyncio._get_running_loop()
@@ -170,6 +212,8 @@ class Sender(Generic[Sent]):
             topic=topic,
             unique=unique,
             for_=for_,
+            id=id,
+            expires=expires,
         )
         if loop is None:
             assert way is not None, "as above"
@@ -185,7 +229,8 @@ class Sender(Generic[Sent]):
             )
         return Postponer(outbox, clock, route.group, Tiers.of(route.retry_tiers))
 
-    def _connected(self) -> tuple[Outbox, WorkerClock]:
+    def connected(self) -> tuple[Outbox, WorkerClock]:
+        """Return the producer and the clock; raises NotConnected without them."""
         outlet = self.outlet
         if outlet.outbox is not None and outlet.clock is not None:
             return CURRENT_OUTBOX.get() or outlet.outbox, outlet.clock
@@ -217,6 +262,18 @@ class Sender(Generic[Sent]):
                 f"PostgresStore or RedisStore"
             )
         return self.outlet.store
+
+    def _expires_ms(self, from_ms: int, expires: Duration | datetime | None) -> int | None:
+        if expires is None:
+            return None
+        if self._route.expiry is None:
+            raise InvalidConfig(
+                f"{self._route.shape.name}.send: expires={expires!r:.80}, and its handler does not "
+                f"look at it; declare expires_after=Expiry(), or a time for all its records"
+            )
+        if isinstance(expires, datetime):
+            return max(due_ms_of(expires, now_ms=from_ms), 0)
+        return from_ms + round(delay_seconds(expires) * 1000)
 
     def _topic(self, topic: str | None) -> str:
         topics = self._route.topics

@@ -400,6 +400,24 @@ def test_assigned_topic_that_does_not_exist_is_created(broker: RunningBroker) ->
     play(broker, scenario, partitions=1)
 
 
+def test_partition_is_fetched_whose_metadata_were_asked_for_before_the_start(
+    broker: RunningBroker,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.fill(b"0")
+        member = Consumer(bootstrap_servers=stage.bootstrap_servers)
+        try:
+            ends = await member.end_offsets([stage.at(0)])
+            member.assign(ends)
+            member.seek(stage.at(0), ends[stage.at(0)])
+            await stage.fill(b"1")
+            assert values(await read(member, 1)) == [b"1"]
+        finally:
+            await member.close()
+
+    play(broker, scenario, partitions=1)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_pattern_of_the_client_finds_topics_that_are_made_later(
     broker: RunningBroker, protocol: str

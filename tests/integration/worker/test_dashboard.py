@@ -95,6 +95,7 @@ NOT_SHOWN = {
             *("sharegroup_client_quota_meters_shared_total",),
             *("sharegroup_unreadable_records_total", "sharegroup_worker_unrouted_total"),
             *("sharegroup_dead_letters_refused_total", "sharegroup_dead_letters_throttled_total"),
+            *("sharegroup_worker_unwritten_total", "sharegroup_worker_replies_unawaited_total"),
             "sharegroup_user_part_refused_total",
         ),
         "rare, and logged",
@@ -103,7 +104,7 @@ NOT_SHOWN = {
         (
             *("sharegroup_share_groups_bytes", "sharegroup_group_settings_bytes"),
             *("sharegroup_committed_offsets_bytes", "sharegroup_producers"),
-            "sharegroup_worker_held_bytes",
+            *("sharegroup_worker_held_bytes", "sharegroup_worker_asks_waiting"),
         ),
         "a part of the memory, which has a limit",
     ),

@@ -114,6 +114,7 @@ def test_web_application_responds_before_the_mail_is_sent(
             while len(mails) < 2:
                 mails = (await client.get("/mails")).json()
                 await asyncio.sleep(0.01)
+            assert (await client.get("/ready")).json()["healthy"]
         return {mail["name"]: mail["attempt"] for mail in mails}
 
     assert asyncio.run(visit()) == {"Ada": 1, "unlucky Grace": 2}

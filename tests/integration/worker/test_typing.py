@@ -41,6 +41,11 @@ class Sell:
     def handle(self, order: Order) -> None: ...
 
 
+@app.share_group("pricing", topics="orders", replies=True, result_for="1h")
+async def price(order: Order) -> int:
+    return order.total
+
+
 async def plain(order: Order) -> None: ...
 
 
@@ -62,6 +67,11 @@ async def main() -> None:
     await load.send([Order(3)])  # error: arg-type
     await declared.send(3)  # error: arg-type
     audit(Order(3))  # error: call-arg
+    cents: int = await price.ask(Order(3), timeout="1s")
+    text: str = await price.ask(Order(3), timeout="1s")  # error: assignment
+    await price.ask("text", timeout="1s")  # error: call-overload
+    found = await price.result("order-3")
+    more: str | None = found.value if found else None  # error: assignment
 
 
 @app.share_group("typo", topics="orders", concurency=3)  # error: call-overload
@@ -101,5 +111,5 @@ def test_type_checker_finds_exactly_the_expected_errors(found: set[tuple[int, st
         for number, line in enumerate(PROGRAM.splitlines(), 1)
         for rule in re.findall(r"# error: ([a-z-]+)", line)
     }
-    assert len(expected) == 8
+    assert len(expected) == 11
     assert found == expected

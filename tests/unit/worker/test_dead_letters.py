@@ -87,6 +87,7 @@ def test_topic_of_a_workers_letters() -> None:
         "billing.dead", 3,
         {"cleanup.policy": "delete", "max.message.bytes": "16777216", "retention.ms": "2592000000"},
         (None, None),
+        None,
     )  # fmt: skip
     (kept,) = dead_letter_topics(route("billing", DeadLetter(retention=None)))
     assert kept.configs["retention.ms"] == "-1"
@@ -97,7 +98,7 @@ def test_topic_of_a_workers_letters() -> None:
 def test_topic_and_group_of_a_brokers_letters() -> None:
     declared = route("billing", BrokerDeadLetter("dlq.billing"))
     assert dead_letter_topics(declared) == [
-        ("dlq.billing", 1, {"errors.deadletterqueue.group.enable": "true"}, (None, None))
+        ("dlq.billing", 1, {"errors.deadletterqueue.group.enable": "true"}, (None, None), None)
     ]
     assert group_configs_of(declared) == {
         "errors.deadletterqueue.topic.name": "dlq.billing",

@@ -155,6 +155,9 @@ class ConsumerTasks:
                 tasks.create_task(self._watch_polls(), name="polls"),
                 tasks.create_task(self.telemetry.run(), name="telemetry"),
             ]
+            # The metadata may be known from a call before the start; then no update of them starts
+            # the fetches.
+            self._fetch_more()
             self._ready.set()
             await self._stop.wait()
             for task in self._background:

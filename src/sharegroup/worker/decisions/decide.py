@@ -1,8 +1,8 @@
 """Decides the outcome of each record; the only place where this is decided.
 
-`may_run` and `put_aside` decide before the handler is called, `decide` after it has ended.  All
-are pure.  The rules are the rows of the table «Outcomes of a record» in docs/worker.md; a comment
-at each rule has the number of its row.
+`may_run`, `put_aside` and `expired` decide before the handler is called, `decide` after it has
+ended.  All are pure.  The rules are the rows of the table «Outcomes of a record» in
+docs/worker.md; a comment at each rule has the number of its row.
 
 There are two separate limits.  ``story.failures`` counts failed runs over all retries; its limit
 is `Retry.max_attempts`.  ``delivery_count`` is counted by the broker and grows with each crash and
@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, Story
 from sharegroup.worker.decisions.messages import class_name, leaves_of, message_of
-from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.policies import Expiry
+from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.route import OnUnreadable, Route
 from sharegroup.worker.payloads.codec import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
@@ -109,6 +110,11 @@ def put_aside(
     return Postpone(replace(story, due_ms=now_ms))  # 24
 
 
+def expired(story: Story, expiry: Expiry) -> Bury | Accept:
+    """Decide about a record that has expired before its handler was called."""
+    return Bury(story, DeadLetterReason.EXPIRED) if expiry.dead_letter else ACCEPT  # 27
+
+
 def moved(story: Story, *, delivery_count: int) -> Story:
     """Return the story for another topic, where the delivery count of a suspect starts again."""
     if story.suspicions == 0:
@@ -153,21 +159,22 @@ def decide(
     failed = _with_failure(story, error, route, now_ms=now_ms, member=member)
     if isinstance(error, Reject):
         return Bury(failed, DeadLetterReason.REJECTED, error)  # 2
-    if retry is None or not (isinstance(error, RetryAfter) or retry.applies_to(error)):
+    policy = None if retry is None else retry.policy_for(error)
+    if policy is None:
         return Bury(failed, DeadLetterReason.NOT_RETRIED, error)  # 7, 8, 9
-    if failed.failures >= retry.max_attempts:
+    if failed.failures >= policy.max_attempts:
         return Bury(failed, DeadLetterReason.ATTEMPTS_EXHAUSTED, error)  # 6
     if isinstance(error, RetryAfter):
         delay = error.delay_seconds  # 4
     else:
-        delay = retry.delay(failed.failures, chance)  # 5
+        delay = policy.delay(failed.failures, chance)  # 5
     waiting = replace(failed, due_ms=now_ms + round(delay * 1000))
     if holding_allowed_seconds > 0 and delay <= holding_allowed_seconds:
         return Hold(waiting)
     return Postpone(waiting)
 
 
-def decisive(error: BaseException, retry: Retry | None) -> BaseException:
+def decisive(error: BaseException, retry: Retry | RetryByError | None) -> BaseException:
     """Return the exception that decides; of a group, as a TaskGroup raises, the gravest.
 
     The order of precedence is: a Reject, a failure that is not retried, a failure that is retried,
@@ -180,7 +187,7 @@ def decisive(error: BaseException, retry: Retry | None) -> BaseException:
     return min(leaves_of(error), key=lambda leaf: _gravity(leaf, retry))
 
 
-def _gravity(error: BaseException, retry: Retry | None) -> tuple[int, float]:
+def _gravity(error: BaseException, retry: Retry | RetryByError | None) -> tuple[int, float]:
     match error:
         case Reject():
             return (0, 0.0)

@@ -56,12 +56,15 @@ class HandlerShape:
     opening: Callable[[], Any] | None = None
     """The ``open`` method of a class or object, may be a coroutine function; None without one."""
     closing: Callable[[], Any] | None = None
+    return_type: Any = Any
+    """The annotation of what it returns; Any without one."""
 
 
 class _Parameters(NamedTuple):
     payload_type: Any
     takes_record: bool
     is_batch: bool
+    return_type: Any
 
 
 def shape_of(
@@ -97,6 +100,7 @@ def shape_of(
         qualified_name=getattr(owner, "__qualname__", ""),
         opening=getattr(target, "open", None) if opens else None,
         closing=getattr(target, "close", None) if opens else None,
+        return_type=parameters.return_type,
     )
 
 
@@ -154,7 +158,7 @@ def _parameters_of(
     _check_others(parameters, title, filled)
     if is_batch:
         payload = (get_args(payload) or (Any,))[0]
-    return _Parameters(payload, takes_record, is_batch)
+    return _Parameters(payload, takes_record, is_batch, hints.get("return", Any))
 
 
 def _hints_of(call: Callable[..., Any], title: str, namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_number, is_whole
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.policies import CircuitBreaker, Expiry, Filter
+from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.durations import seconds
 from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
@@ -147,7 +148,7 @@ class Route:
 
     0 runs coroutines on the event loop and plain functions in threads.
     """
-    retry: Retry | None = RETRY
+    retry: Retry | RetryByError | None = RETRY
     dead_letter: DeadLetter | BrokerDeadLetter | None = DEAD_LETTER
     """None if records that cannot be processed are rejected, which only an event reports."""
     order_by: Callable[[Any], Any] | Literal["key", "partition"] | None = None
@@ -172,6 +173,8 @@ class Route:
     """The position at which a new group starts to read."""
     group_configs: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Further settings of the share group, by their Kafka names."""
+    kafka: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    """Further options of the consumers that read for the group."""
     payload: Payload | Registry | None = None
     """The codec of the payload; None if its annotation determines that."""
     retry_tiers: tuple[float, ...] = RETRY_TIERS
@@ -181,18 +184,39 @@ class Route:
 
     Then they are moved in transactions.
     """
+    expiry: Expiry | None = None
+    """When a record is too old for the handler; None if it never is."""
+    priorities: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The weight of each topic; empty if all topics are equal."""
+    breaker: CircuitBreaker | None = None
+    """When the handler is not called, because it fails; None if it always is."""
+    only: Filter | None = None
+    """Which records the handler is called for; None if it is called for all."""
     once_by: Callable[[Any], str | int] | None = None
     """The identity of the work; the handler runs once for each in `once_seconds`."""
     once_seconds: float = 0.0
+    to: str | None = None
+    """The topic to which the handler's return value is sent; None if it is not sent."""
+    replies: bool = False
+    """Whether senders may ask for the return value (`Routed.ask`)."""
+    result_seconds: float = 0.0
+    """How long the store keeps the result of each record; 0 if it keeps none."""
     redact: Redact | None = field(default=None, repr=False)
     """Removes secrets from exception texts, before the application's function does."""
     redaction: Redaction | None = field(default=None, repr=False, compare=False)
     """Calls `redact` and the application's function; set by the application that runs the route."""
     codec: Codec = field(init=False, repr=False, compare=False)
     """Built once from the annotation and `payload`."""
+    output: Codec | None = field(default=None, repr=False, compare=False)
+    """The codec of the records in the topic `to`; set by the application that has the route."""
+    return_codec: Codec | None = field(init=False, repr=False, compare=False)
+    """The codec of the return value in replies and results; None without them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", codec_for(self.shape.payload_type, self.payload))
+        is_read = self.replies or self.result_seconds
+        returned = codec_for(self.shape.return_type) if is_read else None
+        object.__setattr__(self, "return_codec", returned)
 
     def changed(self, **changes: object) -> Route:
         """A copy with other settings and the same codec, which may have a registry client."""
@@ -201,6 +225,11 @@ class Route:
         for name, value in changes.items():
             object.__setattr__(route, name, value)
         return route
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the outcome of its records is written: to the store, or to who asked."""
+        return self.replies or self.result_seconds > 0
 
     @property
     def is_share(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharegroup.dead_letters.topics import default_min_insync, default_replicas
 from sharegroup.errors import InvalidConfig
@@ -84,6 +84,8 @@ class TopicDeclaration(NamedTuple):
     """None to keep the existing number, and to create the topic with the broker's default."""
     configs: Mapping[str, str]
     replication: Replication = NOT_DECLARED
+    payload: Any = None
+    """The type of its records' values; None if not declared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from sharegroup.schedules.schedule import owners_group, schedules_topic
 from sharegroup.waiting.retry_topics import scheduler_group
 from sharegroup.worker.application import Application
 from sharegroup.worker.dead_letters import letters_topic
+from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.infrastructure.changes import Change, ChangeKind
 from sharegroup.worker.retrying.postponer import retry_topics
@@ -85,7 +86,10 @@ def required_acls(
     The retry topics have one prefix, so tiers may change without new ACLs.  ``announced`` is the
     name of an application whose workers announce themselves.
     """
-    of_routes = (acl for route in routes for acl in _of_route(route))
+    routes = tuple(routes)
+    of_routes = [acl for route in routes for acl in _of_route(route)]
+    if any(route.replies for route in routes):
+        of_routes += _of_replies(replies_topic(schedules.app_name))
     of_fleet = () if announced is None else _of_announcing(announced)
     return list(dict.fromkeys((*of_routes, *_of_schedules(schedules), *of_fleet)))
 
@@ -137,6 +141,8 @@ def _change(kind: ChangeKind, acl: RequiredAcl, principal: str, why: str) -> Cha
 def _of_route(route: Route) -> Iterator[RequiredAcl]:
     for topic in route.topics:
         yield RequiredAcl(AclOperation.READ, TOPIC, topic, LITERAL, "records")
+    if route.to is not None:
+        yield RequiredAcl(AclOperation.WRITE, TOPIC, route.to, LITERAL, "what the handler returns")
     yield RequiredAcl(AclOperation.READ, GROUP, route.group, LITERAL, "to be a member")
     if route.retry is not None:
         retries = own_topic(route.group)
@@ -154,6 +160,11 @@ def _of_route(route: Route) -> Iterator[RequiredAcl]:
     letters = letters_topic(route)
     if letters is not None:
         yield RequiredAcl(AclOperation.WRITE, TOPIC, letters, LITERAL, "dead letters")
+
+
+def _of_replies(topic: str) -> Iterator[RequiredAcl]:
+    yield RequiredAcl(AclOperation.WRITE, TOPIC, topic, LITERAL, "replies")
+    yield RequiredAcl(AclOperation.READ, TOPIC, topic, LITERAL, "to ask")
 
 
 def _of_announcing(app: str) -> Iterator[RequiredAcl]:
@@ -198,6 +209,10 @@ def needed(routes: Iterable[Route], schedules: SchedulesNeed = NO_SCHEDULES) -> 
     for route in routes:
         for topic in route.topics:
             need(topic, READ)
+        if route.to is not None:
+            need(route.to, WRITE)
+        if route.replies:  # READ is for processes that ask; a worker need not.
+            need(replies_topic(schedules.app_name), WRITE)
         for retry in retry_topics(route) if route.retry is not None else ():
             need(retry.name, READ, WRITE)
         letters = letters_topic(route)

@@ -72,7 +72,7 @@ class RequiredTopic:
         cls, topic: TopicDeclaration, purpose: str, *, more_is_fine: bool = False
     ) -> RequiredTopic:
         """Return the requirement of a topic that was declared."""
-        name, partitions, configs, replication = topic
+        name, partitions, configs, replication, _ = topic
         return cls(name, purpose, partitions, dict(configs), more_is_fine, replication)
 
 
@@ -212,6 +212,8 @@ def wanted(
 def _topics(route: Route) -> Iterator[RequiredTopic]:
     for name in route.topics:
         yield RequiredTopic(name, f"handled by {route.group}", is_ours=False)
+    if route.to is not None:
+        yield RequiredTopic(route.to, f"results of {route.group}", is_ours=False)
     for topic in retry_topics(route):
         yield RequiredTopic.of(topic, f"retries of {route.group}", more_is_fine=True)
     by_broker = isinstance(route.dead_letter, BrokerDeadLetter)

@@ -89,7 +89,10 @@ class Record:
     matter.
     """
 
-    __slots__ = ("_clock", "decision", "delivery", "story")
+    __slots__ = ("_clock", "begun_ms", "decision", "delivery", "story")
+
+    begun_ms: int
+    """When this run began; only set for handlers whose results are kept."""
 
     def __init__(self, delivery: DeliveredRecord, story: Story, clock: WorkerClock) -> None:
         self.delivery = delivery

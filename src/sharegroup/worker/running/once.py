@@ -37,6 +37,7 @@ def run_once(route: Route, store: TransactionalStore) -> Middleware:
         try:
             async with store.once(name, keep_seconds=keep_seconds) as is_new:
                 if not is_new:
+                    call.passed_over = True
                     return None
                 result = await proceed(call)
                 if call.record.decision not in (None, "accept"):

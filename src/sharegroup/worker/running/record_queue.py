@@ -16,7 +16,7 @@ from sharegroup.worker.declarations.route import RateLimit, Route
 from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.running.key_order import KeyOrder, find_key
 from sharegroup.worker.running.room_signal import RoomSignal
-from sharegroup.worker.running.taken_record import OrderByFailure, TakenRecord
+from sharegroup.worker.running.taken_record import NOT_DECODED, OrderByFailure, TakenRecord
 
 # Delays records of a route until its rate limit lets their handlers begin.
 
@@ -173,6 +173,7 @@ class RecordQueue:
         if record.is_done:
             return  # Its lock was lost while it was held: nobody would give its key free again.
         if type(record.payload) is OrderByFailure:
+            record.payload = NOT_DECODED
             self.add(record)  # Try again to determine its key.
         else:
             # Which has been in its handler is a held record; the newest one must not run first.

@@ -17,7 +17,6 @@ from typing import Unpack
 
 from sharegroup.worker.decisions.decide import Redeliver
 from sharegroup.worker.declarations.route import Batching, Route
-from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Outbox, SendOptions, WrittenRecord
 from sharegroup.worker.records.outcomes import GivenUp
 from sharegroup.worker.records.record import (
@@ -28,12 +27,15 @@ from sharegroup.worker.records.record import (
     LOOP,
     Record,
 )
+from sharegroup.worker.running.admission import Admission
+from sharegroup.worker.running.breaker import Breaker
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.level import LEVEL_START, Level
 from sharegroup.worker.running.process_sends import Sending
 from sharegroup.worker.running.record_queue import RecordQueue
+from sharegroup.worker.running.returned import NOTHING_AROUND, Around
 from sharegroup.worker.running.route_handler import RouteHandler
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
@@ -117,25 +119,42 @@ class RouteRunner:
     """Runs the handler of one route in slots, from its start to its close."""
 
     __slots__ = (
-        "_alone", "_capacity", "_clock", "_handler", "_pace", "_tasks", "counts", "queue", "route",
-        "runs", "settlement", "slots",
+        "_alone", "_capacity", "_clock", "_handler", "_pace", "_tasks", "admission", "breaker",
+        "counts", "queue", "route", "runs", "settlement", "slots",
     )  # fmt: skip
 
-    def __init__(
-        self, route: Route, parts: GroupParts, middlewares: Sequence[Middleware] = ()
-    ) -> None:
+    def __init__(self, route: Route, parts: GroupParts, around: Around = NOTHING_AROUND) -> None:
         batching = _batching_of(route)
         batch_size = 1 if batching is None else batching.size
         clock = parts.clock
         self.route = route
         self.counts = HandlerCounts(route.group, route.shape.name)
+        if around.returned is not None:
+            around.returned.counts = self.counts
         self.queue = RecordQueue(route, clock, parts.room, batch_size=batch_size)
-        self.settlement = Settlement(route, self.queue, self.counts, parts)
-        self.runs = HandlerRuns(route, self.settlement, self.counts, parts)
+        self.settlement = Settlement(route, self.queue, self.counts, parts, around.returned)
+        declared = route.breaker
+        self.breaker = (
+            None
+            if declared is None
+            else Breaker(declared, self.queue, self.settlement, self.counts, parts)
+        )
+        self.admission = Admission.of(
+            route, self.queue, self.settlement, self.counts, parts, breaker=self.breaker
+        )
+        """Skips records that are not to run; None if the handler takes all."""
+        self.runs = HandlerRuns(
+            route,
+            self.settlement,
+            self.counts,
+            parts,
+            admission=self.admission,
+            breaker=self.breaker,
+        )
         self.slots: list[HandlerSlot] = []
         self._alone = parts.alone
         self._clock = clock
-        self._handler = RouteHandler(route, middlewares, Sending(parts.outbox, clock))
+        self._handler = RouteHandler(route, around.middlewares, Sending(parts.outbox, clock))
         self._capacity = RouteCapacity(route, clock.now(), batch_size=batch_size)
         self._pace = LoopPace()
         self._tasks: asyncio.TaskGroup | None = None
@@ -191,6 +210,10 @@ class RouteRunner:
             ready.pop()
             self.runs.may_run_again(record)
 
+    def add_due(self, record: TakenRecord) -> None:
+        """Make a held record ready that is due."""
+        (self.queue if self.admission is None else self.admission).add_due(record)
+
     def put_aside_waiting(self, *, alone_from: int, but: Sequence[TakenRecord]) -> None:
         """Put aside records not begun that must run alone, except ``but``."""
         for record in self.queue.take_ready(alone_from=alone_from, but=but):
@@ -224,7 +247,8 @@ class RouteRunner:
         if queue.limiter is not None:
             # At least one record, so that it is here when the rate limit lets it begin.
             free = min(free, max(1, queue.limiter.room(now, AHEAD_SECONDS)))
-        return max(0, free + self._capacity.ahead(lock_seconds) - queue.before_rate)
+        room = max(0, free + self._capacity.ahead(lock_seconds) - queue.before_rate)
+        return room if self.breaker is None else self.breaker.room(room, running=self._busy)
 
     def _measure(self, now: float) -> None:
         capacity = self._capacity
@@ -242,8 +266,18 @@ class RouteRunner:
         return (
             self.queue.is_open
             and self.counts.running < self._capacity.records
+            and (self.breaker is None or self._breaker_admits(self.breaker))
             and (self._alone.run_now is None or self._alone.admits(self.queue.ready))
         )
+
+    @property
+    def _busy(self) -> int:
+        """The number of records in handlers that were not given up."""
+        return self.counts.running - self.runs.given_up
+
+    def _breaker_admits(self, breaker: Breaker) -> bool:
+        # One whose turn it is to run alone may: all other handlers of the process wait for it.
+        return self._alone.run_now is not None or breaker.may_begin(self._busy)
 
     # Slots.
 
@@ -350,7 +384,16 @@ class RouteRunner:
             queue.limiter.spend(len(records))
             return records
         # Meanwhile a record may have got the turn to run alone: then these must not run beside it.
-        return await queue.wait_rate(records, lambda: queue.is_open and alone.run_now is None)
+        # The same if the circuit breaker has opened, or another record is its probe.
+        breaker = self.breaker
+        return await queue.wait_rate(
+            records,
+            lambda: (
+                queue.is_open
+                and alone.run_now is None
+                and (breaker is None or breaker.may_begin(self._busy))
+            ),
+        )
 
     async def _run_batch(self, slot: HandlerSlot, batch: Sequence[TakenRecord]) -> None:
         runs, clock = self.runs, self._clock

@@ -36,6 +36,7 @@ from sharegroup.worker.running.alone import AloneRun
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.pending_writes import PendingWrite, TopicGate
 from sharegroup.worker.running.record_queue import RecordQueue
+from sharegroup.worker.running.returned import Returned
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.telemetry.state import HandlerCounts
 
@@ -43,21 +44,31 @@ HELD_OF_LOCKS = 2
 """At most 1/HELD_OF_LOCKS of a partition's locks may be held; the rest serve new records."""
 WITHOUT_RENEWAL = 1 / 4
 """The part of a lock's duration that is left for a held record to run, if locks are not renewed."""
+NO_TOPIC = "(none)"
+"""The gate of a record that is reported and then rejected without a letter; it never closes."""
 
 
 class Settlement:
     """Settles, holds, postpones or dead-letters the records of one route."""
 
-    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_route")
+    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_report", "route")
 
     def __init__(
-        self, route: Route, queue: RecordQueue, counts: HandlerCounts, parts: GroupParts
+        self,
+        route: Route,
+        queue: RecordQueue,
+        counts: HandlerCounts,
+        parts: GroupParts,
+        returned: Returned | None = None,
     ) -> None:
-        self._route = route
+        self.route = route
+        """The route whose records it settles."""
         self._queue = queue
         self._counts = counts
         self._parts = parts
         self._is_manual = route.commit == "manual"
+        self._report = returned.failed if returned is not None and route.is_reported else None
+        """Writes the result of a record that failed finally; None if nobody is told."""
         self._burier: Burier | None = None
         """Made for the first dead letter, because the member id is known by then."""
 
@@ -134,8 +145,8 @@ class Settlement:
 
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
         """The seconds for which this record may be held; 0 without enough room or time."""
-        parts, holding, delivery = self._parts, self._route.holding, record.delivery
-        if self._route.blocks and parts.may_hold:
+        parts, holding, delivery = self._parts, self.route.holding, record.delivery
+        if self.route.blocks and parts.may_hold:
             return math.inf  # `RecordRouting.room` takes no more instead.
         held = parts.held
         if (
@@ -161,7 +172,7 @@ class Settlement:
         # failures in its headers; then all others are to be there, too (ADR 0055).
         delivery = record.delivery
         return delivery.delivery_count == 1 and (
-            delivery.topic != self._route.own_topic or story_of(delivery.headers).failures == 0
+            delivery.topic != self.route.own_topic or story_of(delivery.headers).failures == 0
         )
 
     def lost(self, record: TakenRecord, error: BaseException | None = None) -> None:
@@ -219,16 +230,15 @@ class Settlement:
     def _bury(self, record: TakenRecord, step: Bury) -> None:
         parts = self._parts
         if self._burier is None:
-            self._burier = Burier(parts.outbox, parts.clock, self._route, parts.members.id)
+            self._burier = Burier(parts.outbox, parts.clock, self.route, parts.members.id)
         topic = self._burier.topic
         # Nothing is to be written first, so nothing can be lost by rejecting at once.
         if topic is None or not step.is_kept:
-            self._settle(record, record.delivery.reject)
-            if (
-                step.reason != DeadLetterReason.REJECTED
-            ):  # `handler_runs` counts and reports a Reject.
-                self._counts.rejected += 1
-                parts.events.tell("record.rejected", record, step.error, {"reason": step.reason})
+            if self._report is None:
+                self._reject(record, step)
+            else:
+                write = PendingWrite(record, partial(parts.gate, NO_TOPIC), _nothing, parts.clock)
+                parts.writes.begin(write, self._reject_reported(record, step))
             return
         outbox = self._transaction_of(record)
         attempt = partial(self._burier.bury, record.delivery, step, outbox=outbox)
@@ -237,19 +247,36 @@ class Settlement:
         write = PendingWrite(record, gate, attempt, parts.clock, give_back=give_back)
         parts.writes.begin(write, self._settle_buried(write, step, topic))
 
+    def _reject(self, record: TakenRecord, step: Bury) -> None:
+        self._settle(record, record.delivery.reject)
+        if step.reason != DeadLetterReason.REJECTED:  # `handler_runs` counts and reports a Reject.
+            self._counts.rejected += 1
+            details = {"reason": step.reason}
+            self._parts.events.tell("record.rejected", record, step.error, details)
+
+    async def _reject_reported(self, record: TakenRecord, step: Bury) -> None:
+        assert self._report is not None, "the caller has asked"
+        await self._report(record, step)
+        self._reject(record, step)
+
     async def _settle_buried(self, write: PendingWrite, step: Bury, topic: str) -> None:
+        if self._report is not None:
+            # Before the letter: a redriven letter runs again, and its result is the later one.
+            await self._report(write.record, step)
         if await write.acknowledged():
             record = write.record
             self._counts.dead_lettered += 1
             self._settle(record, record.delivery.reject)
-            details = {"reason": step.reason, "topic": topic}
+            # Also for one that no handler has begun, so that the event has no record.
+            known = {"key": record.delivery.key, "redrives": record.story.redrives}
+            details = {"reason": step.reason, "topic": topic, **known}
             self._parts.events.tell("record.dead_lettered", record, step.error, details)
 
     def _give_back_of(self, record: TakenRecord) -> Callable[[], None] | None:
         """Return what releases a record that cannot be written; None if it must be held."""
         # A consumer group cannot give a record to another member.  Of a share group, each release
         # costs a delivery, and the broker archives a record at its limit.
-        if not self._route.is_share or record.runs_alone(self._parts.limits.alone_from):
+        if not self.route.is_share or record.runs_alone(self._parts.limits.alone_from):
             return None
         return partial(self.carry_out, record, Redeliver())
 
@@ -257,7 +284,7 @@ class Settlement:
         """The outbox whose records are written with the record's offset; None without one."""
         delivery = record.delivery
         # Of an unreadable range, the letter may be written twice.
-        if self._route.exactly_once and isinstance(delivery, ConsumedRecord):
+        if self.route.exactly_once and isinstance(delivery, ConsumedRecord):
             return delivery
         return None
 
@@ -274,3 +301,7 @@ class Settlement:
 
     def _say_not_held(self, record: TakenRecord, error: IllegalStateError) -> None:
         self._parts.events.say(logging.WARNING, "record.not_held", record, f"error={error}")
+
+
+async def _nothing(*, shrunk: bool) -> None:
+    """The write of a record that needs none."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,10 +34,12 @@ from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_mover import Moving
 from sharegroup.worker.running.alone import Alone
+from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.group_runner import GroupRunner
 from sharegroup.worker.running.once import run_once
+from sharegroup.worker.running.returned import Around, Returned
 from sharegroup.worker.stores.store import TransactionalStore
-from sharegroup.worker.telemetry.state import HandlerCounts, Phase, WorkerState
+from sharegroup.worker.telemetry.state import AskFigures, HandlerCounts, Phase, WorkerState
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
@@ -100,7 +102,9 @@ class Worker:
         """The phase of the worker and the state of its groups, for health checks and gauges."""
         schedules = (figures for owner in self._schedules for figures in owner.figures())
         groups = tuple(group.state for group in self._groups)
-        return WorkerState(self._phase, groups, tuple(schedules))
+        asks = self._app.outlet.asks
+        asked = None if asks is None else AskFigures(asks.waiting, asks.unawaited)
+        return WorkerState(self._phase, groups, tuple(schedules), asked)
 
     @property
     def counts(self) -> tuple[HandlerCounts, ...]:
@@ -156,7 +160,7 @@ class Worker:
                     if routes[0].is_share
                     else CONSUMER_GROUP_LIMITS,
                     alone=self._alone,
-                    middlewares_of=self._middlewares_of,
+                    around_of=self._around_of,
                 )
             )
             if any(route.retry is not None for route in routes):  # Others have no retry topics.
@@ -167,12 +171,21 @@ class Worker:
         self._phase = Phase.RUNNING
         self._tell("worker.started")
 
-    def _middlewares_of(self, route: Route) -> Sequence[Middleware]:
-        if route.once_by is None:
-            return self._app.middlewares
-        store = self._app.outlet.store
-        assert isinstance(store, TransactionalStore), "checked when the route was declared"
-        return (*self._app.middlewares, run_once(route, store))
+    def _around_of(self, route: Route, parts: GroupParts) -> Around:
+        """The middleware around a route's handler, and what is done with its return values."""
+        app = self._app
+        returned = Returned(route, app.outlet, parts) if route.to or route.is_reported else None
+        inside: list[Middleware] = []
+        if returned is not None and route.is_reported:
+            inside.append(returned.report)
+        if route.once_by is not None:
+            store = app.outlet.store
+            assert isinstance(store, TransactionalStore), "checked when the route was declared"
+            inside.append(run_once(route, store))
+        if returned is not None and route.to is not None:
+            # In the transaction of `once_by`: once the mark is there, the handler runs no more.
+            inside.append(returned.send_on)
+        return Around((*app.middlewares, *inside), returned)
 
     def quiet(self) -> None:
         """Stop taking records, release those not begun, and finish those begun."""

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from sharegroup.client.net.cluster import Reachability
@@ -73,8 +73,19 @@ class HandlerCounts:
     """Retries that were written to a retry topic."""
     dead_lettered: int = 0
     unreadable: int = 0
+    filtered: int = 0
+    """Records that `only` does not want."""
+    expired: int = 0
     timed_out: int = 0
     lock_lost: int = 0
+    unwritten: dict[Literal["result", "reply"], int] = field(default_factory=dict)
+    """Results and replies that could not be written, for handlers that have them."""
+    circuit: str | None = None
+    """The state of the circuit breaker; None if the handler has none."""
+    opened: int = 0
+    """How often the circuit breaker has opened."""
+    parked: int = 0
+    """Records that were written to a retry topic without a run, because it was open."""
     handling: Histogram = field(default_factory=Histogram)
     """The durations of handler runs."""
     queued: Histogram = field(default_factory=Histogram)
@@ -123,6 +134,16 @@ class WorkerGroupState:
     """Records whose retry or dead letter cannot be written now."""
     unrouted: Mapping[str, int] = field(default_factory=dict)
     """Records of the group's own topic without a handler in this process, by their outcome."""
+    open_breakers: tuple[str, ...] = ()
+    """The handlers that are not called now, because too many of their runs have failed."""
+
+
+class AskFigures(NamedTuple):
+    """The asks of this process."""
+
+    waiting: int
+    unawaited: int
+    """Replies that came when nobody waited for them any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +154,8 @@ class WorkerState:
     groups: tuple[WorkerGroupState, ...] = ()
     schedules: tuple[ScheduleFigures, ...] = ()
     """The schedules that this process owns, or has made runs of."""
+    asks: AskFigures | None = None
+    """None before the first ask of this process."""
 
     @property
     def is_ready(self) -> bool:
@@ -162,6 +185,8 @@ class AppHealth:
     """Whether a connection to any broker is open."""
     lost_brokers: Mapping[str, str] = field(default_factory=dict)
     """The error of each broker that could not be reached at the last attempt, by its address."""
+    open_breakers: tuple[str, ...] = ()
+    """The handlers whose circuit breaker is open; a restart would not help them."""
 
     @property
     def is_healthy(self) -> bool:
@@ -182,6 +207,7 @@ class AppHealth:
             "phase": self.phase,
             "absent_groups": list(self.absent_groups),
             "lost_brokers": dict(self.lost_brokers),
+            "open_breakers": list(self.open_breakers),
         }
 
 
@@ -206,4 +232,5 @@ def health_of(
         phase: str = SENDING if is_client else Phase.STARTING
         return AppHealth(phase, (), is_connected, dict(lost))
     absent = tuple(group.group for group in state.groups if not group.joined)
-    return AppHealth(state.phase, absent, is_connected, dict(lost))
+    open_breakers = tuple(name for group in state.groups for name in group.open_breakers)
+    return AppHealth(state.phase, absent, is_connected, dict(lost), open_breakers)

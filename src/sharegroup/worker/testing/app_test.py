@@ -41,6 +41,7 @@ from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.dead_letters import letters_topic
+from sharegroup.worker.declarations.replies import PARTITIONS, replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.schedules import topic_of_schedules
 from sharegroup.worker.durations import Duration, seconds
@@ -137,6 +138,8 @@ class AppTest:
                 self._world.consumer_group(route.group)
             for topic in retry_topics(route):
                 self._world.log.create(topic.name, log_append_time=True)
+        if any(route.replies for route in self._app.route_list):
+            self._world.log.create(replies_topic(self._app.name), partitions=PARTITIONS)
         if self._app.schedule_list:
             topic = topic_of_schedules(self._app.name)
             assert topic.partitions is not None, "their number is a part of the format"
@@ -334,6 +337,7 @@ class AppTest:
         async with AsyncExitStack() as stack:
             process = MemoryProcess(self._world, self._app.name)
             parts = process.parts()
+            self._app.outlet.open_replies = parts.open_replies
             await stack.enter_async_context(
                 self._app.opened(parts.outbox, parts.clock, self._store)
             )

@@ -42,6 +42,7 @@ from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
+    from sharegroup.worker.results.asks import ReplyLog
     from sharegroup.worker.retrying.tier_log import TierLog
     from sharegroup.worker.scheduling.schedule_store import ScheduleAccess
     from sharegroup.worker.transport.group_log_kafka import KafkaGroupLog
@@ -276,16 +277,17 @@ def kafka_parts(app: Application) -> WorkerParts:
     )
     admin = open_admin(app)
     config = config_from(ClientConfig, options)
+    of_groups = {route.group: route.kafka for route in app.route_list}
     told: set[str] = set()
     members: list[KafkaSource | KafkaGroupLog] = []
 
     def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
-        source = KafkaSource(group, topic, in_flight_bytes, **options)
+        source = KafkaSource(group, topic, in_flight_bytes, **{**options, **of_groups[group]})
         members.append(source)
         return source
 
     def open_group_log(reading: GroupReading) -> KafkaGroupLog:
-        members.append(group_log := _group_log(reading, options))
+        members.append(group_log := _group_log(reading, {**options, **of_groups[reading.group]}))
         return group_log
 
     def reachability() -> Reachability:
@@ -315,6 +317,7 @@ def kafka_parts(app: Application) -> WorkerParts:
         open_tier_log=open_tier_log,
         open_schedules=functools.partial(_open_schedules, config, app.name),
         open_tier_moves=functools.partial(_tier_moves, config),
+        open_replies=functools.partial(_open_replies, config),
         admin=admin,
         group_limits=group_limits,
         reachability=reachability,
@@ -327,6 +330,13 @@ def _open_schedules(config: ClientConfig, app_name: str) -> ScheduleAccess:
     from sharegroup.worker.transport.schedule_store_kafka import open_schedules
 
     return open_schedules(config, app_name, owners_group(app_name))
+
+
+def _open_replies(config: ClientConfig, topic: str) -> ReplyLog:
+    # Imported here, because only a process that asks needs it.
+    from sharegroup.worker.transport.reply_log_kafka import KafkaReplyLog
+
+    return KafkaReplyLog(config, topic)
 
 
 def _group_log(reading: GroupReading, options: dict[str, Any]) -> KafkaGroupLog:

@@ -28,6 +28,7 @@ from sharegroup.worker.scheduling.schedule_store import RunRefused, ScheduleAcce
 from sharegroup.worker.transport.group_log_memory import MemoryConsumerGroup, MemoryGroupLog
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryTierLog, MemoryTierMoves
+from sharegroup.worker.transport.memory_replies import MemoryReplyLog
 from sharegroup.worker.transport.memory_source import MemoryGroup, MemorySource, Place, Standing
 
 
@@ -40,6 +41,7 @@ class MemoryProcess:
         self._sources: list[MemorySource] = []
         self._group_logs: list[MemoryGroupLog] = []
         self._tier_logs: list[MemoryTierLog] = []
+        self._reply_logs: list[MemoryReplyLog] = []
         self.outbox = MemoryOutbox(world.log)
 
     def parts(self) -> WorkerParts:
@@ -52,6 +54,7 @@ class MemoryProcess:
             open_tier_log=self._open_tier_log,
             open_schedules=self._open_schedules,
             open_tier_moves=self._open_tier_moves,
+            open_replies=self._open_replies,
             admin=None,
             group_limits=self._group_limits,
             reachability=lambda: Reachability(is_connected=True, lost={}),
@@ -67,6 +70,8 @@ class MemoryProcess:
             source.cut()
         for group_log in self._group_logs:
             group_log.cut()
+        for reply_log in self._reply_logs:
+            reply_log.cut()
 
     def lose(self, place: Place) -> None:
         """End the lock of this record now, if this process has it."""
@@ -112,6 +117,10 @@ class MemoryProcess:
     def _open_tier_moves(self, group: str, tier_log: TierLog) -> MemoryTierMoves:
         assert isinstance(tier_log, MemoryTierLog), "as `_open_tier_log` opens it"
         return MemoryTierMoves(group, self._world.log, tier_log)
+
+    def _open_replies(self, topic: str) -> MemoryReplyLog:
+        self._reply_logs.append(MemoryReplyLog(topic, self._world.log))
+        return self._reply_logs[-1]
 
     async def _group_limits(self, group: str) -> ShareGroupLimits:
         limits = self._world.group(group).limits

@@ -103,6 +103,7 @@ def test_function_is_its_own_call() -> None:
         is_batch=False,
         module=__name__,
         qualified_name="bill",
+        return_type=type(None),
     )
 
 

@@ -9,6 +9,7 @@ from sharegroup.worker.telemetry.lag import GroupBacklog
 from sharegroup.worker.telemetry.prometheus import FAMILIES, WorkerCollector
 from sharegroup.worker.telemetry.state import (
     SECONDS_BOUNDS,
+    AskFigures,
     HandlerCounts,
     Histogram,
     Phase,
@@ -29,13 +30,18 @@ class Standing:
         counts.failed_with("builtins.TimeoutError")
         counts.failed_with("shop.Refused")
         counts.held, counts.postponed, counts.dead_lettered = 5, 6, 7
+        counts.filtered, counts.expired = 17, 18
+        counts.circuit, counts.opened, counts.parked = "half_open", 19, 20
         counts.unreadable, counts.timed_out, counts.lock_lost = 8, 9, 10
+        counts.unwritten = {"result": 17, "reply": 18}
         counts.handling.observe(0.002)
         counts.handling.observe(0.25)
         counts.queued.observe(3600.0)
         self.counts = (counts,)
         self.state = WorkerState(
-            Phase.QUIET, (WorkerGroupState("billing", "m1", True, 11, 3, 12, 1300, 14),)
+            Phase.QUIET,
+            (WorkerGroupState("billing", "m1", True, 11, 3, 12, 1300, 14),),
+            asks=AskFigures(waiting=19, unawaited=20),
         )
 
 
@@ -64,8 +70,17 @@ def test_all_metrics_have_values() -> None:
     assert of("sharegroup_worker_retries_total", **ours, how="postponed") == 6
     assert of("sharegroup_worker_dead_lettered_total", **ours) == 7
     assert of("sharegroup_worker_unreadable_total", **ours) == 8
+    assert of("sharegroup_worker_skipped_total", **ours, why="filtered") == 17
+    assert of("sharegroup_worker_skipped_total", **ours, why="expired") == 18
+    assert of("sharegroup_worker_breaker_open", **ours) == 0.5
+    assert of("sharegroup_worker_breaker_opened_total", **ours) == 19
+    assert of("sharegroup_worker_parked_total", **ours) == 20
     assert of("sharegroup_worker_timed_out_total", **ours) == 9
     assert of("sharegroup_worker_locks_lost_total", **ours) == 10
+    assert of("sharegroup_worker_unwritten_total", **ours, what="result") == 17
+    assert of("sharegroup_worker_unwritten_total", **ours, what="reply") == 18
+    assert of("sharegroup_worker_asks_waiting") == 19
+    assert of("sharegroup_worker_replies_unawaited_total") == 20
     assert of("sharegroup_worker_waiting", group="billing") == 11
     assert of("sharegroup_worker_retries_waiting", group="billing", where="held") == 12
     assert of("sharegroup_worker_retries_waiting", group="billing", where="tiers") == 16

@@ -1,0 +1,49 @@
+"""``manage.py sharegroup_purge``: deletes results of tasks that finished long ago."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.tasks import DEFAULT_TASK_BACKEND_ALIAS
+from django.utils import timezone
+
+from sharegroup.django.management.commands.sharegroup_worker import backend_named
+from sharegroup.django.models import StoredResult
+from sharegroup.worker.durations import seconds
+
+OLDER_THAN = "14d"
+ROWS_PER_STATEMENT_MAX = 1_000
+SECONDS_MAX = 100 * 366 * 86_400
+
+
+class Command(BaseCommand):
+    """Deletes old results; those of tasks that have not finished stay."""
+
+    help = "Deletes results of finished tasks; a dead letter of such a task cannot be redriven."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Add the options."""
+        parser.add_argument("--backend", default=DEFAULT_TASK_BACKEND_ALIAS, help="Name in TASKS.")
+        parser.add_argument(
+            "--older-than",
+            default=OLDER_THAN,
+            help=f"Time since the task finished, as 12h or 30d.  Default: {OLDER_THAN}.",
+        )
+
+    def handle(self, **options: Any) -> None:
+        """Delete the rows in portions, so that no transaction is long."""
+        backend = backend_named(options["backend"])
+        try:
+            age_seconds = min(seconds(options["older_than"]), SECONDS_MAX)
+        except ValueError as error:
+            raise CommandError(f"--older-than: {error}") from error
+        before = timezone.now() - timedelta(seconds=age_seconds)
+        rows = StoredResult.objects.using(backend.task_options.database)
+        old = rows.filter(backend=backend.alias, finished_at__lt=before)
+        count = 0
+        while ids := list(old.values_list("id", flat=True)[:ROWS_PER_STATEMENT_MAX]):
+            # A row that runs again since then, after a redrive, has no time of its end.
+            count += old.filter(id__in=ids).delete()[0]
+        self.stdout.write(f"purged {count} results that finished before {before.isoformat()}")

@@ -1,0 +1,1 @@
+"""Results of records, and replies to those that ask for them."""

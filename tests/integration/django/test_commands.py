@@ -1,0 +1,152 @@
+"""The management commands, the checks of settings, and the example project in processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.tasks import TaskResultStatus, task_backends
+from django.tasks.checks import check_tasks
+from django.test import override_settings
+from django.utils import timezone
+
+from sharegroup.django.models import OutboxRow, StoredResult
+from tests.integration.django import jobs
+from tests.integration.django.conftest import backend_settings
+from tests.support.limits import HANGING_SECONDS
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[3]
+SHOP = ROOT / "examples" / "django_shop"
+
+
+def problems(**settings: Any) -> list[str]:
+    with override_settings(TASKS={"default": settings}):
+        return [message.msg for message in check_tasks()]
+
+
+BACKEND = "sharegroup.django.SharegroupBackend"
+
+
+def test_check_reports_each_wrong_setting() -> None:
+    options = {"retrys": 1, "concurrency": 0, "retry": {"max_attempts": 0}, "database": "nowhere"}
+    found = problems(BACKEND=BACKEND, QUEUES=["a b"], OPTIONS=options)
+    assert [text.split(":")[0] for text in found] == ["TASKS['default']"] * len(found)
+    assert [name for name in ("retrys", "concurrency", "retry:", "QUEUES") if
+            not any(name in text for text in found)] == []  # fmt: skip
+    assert "did you mean 'retry'" in found[0]
+    missing = problems(BACKEND=BACKEND, OPTIONS={"database": "nowhere"})
+    assert ["nowhere" in text for text in missing] == [True]
+    assert problems(BACKEND=BACKEND, OPTIONS={"client": {"bootstrap_servers": "a:1"}}) != []
+    with override_settings(INSTALLED_APPS=[]):
+        assert ["tables are missing" in text for text in problems(BACKEND=BACKEND)] == [True]
+
+
+def test_check_finds_nothing_in_good_settings() -> None:
+    assert list(check_tasks()) == []
+    assert problems(**backend_settings("default")) == []
+    assert problems(BACKEND=BACKEND) == []
+
+
+def test_purge_deletes_finished_results_of_an_age(alias: str) -> None:
+    task = jobs.add.using(backend=alias)
+    rows = StoredResult.objects.using(alias)
+    old, young, unfinished = (task.enqueue(number) for number in range(3))
+    for result, days, status in (
+        (old, 15, TaskResultStatus.FAILED),
+        (young, 13, TaskResultStatus.SUCCESSFUL),
+    ):
+        rows.filter(id=result.id).update(
+            finished_at=timezone.now() - timedelta(days=days), status=status
+        )
+    out = StringIO()
+    call_command("sharegroup_purge", backend=alias, stdout=out)
+    assert "purged 1 results" in out.getvalue()
+    kept = set(rows.values_list("id", flat=True))
+    assert (old.id in kept, young.id in kept, unfinished.id in kept) == (False, True, True)
+    with pytest.raises(CommandError, match="--older-than"):
+        call_command("sharegroup_purge", backend=alias, older_than="soon")
+
+
+def test_worker_refuses_what_it_cannot_run(project: Any) -> None:
+    with pytest.raises(CommandError, match="expected one of QUEUES"):
+        call_command("sharegroup_worker", queue=["unknown"])
+    with pytest.raises(CommandError, match="expected 1 to 1000"):
+        call_command("sharegroup_worker", concurrency=0)
+    with (
+        override_settings(
+            TASKS={"default": {"BACKEND": "django.tasks.backends.dummy.DummyBackend"}}
+        ),
+        pytest.raises(CommandError, match="expected a SharegroupBackend"),
+    ):
+        call_command("sharegroup_worker")
+
+
+def test_tables_agree_with_the_models(project: Any) -> None:
+    call_command("makemigrations", "sharegroup_tasks", check_changes=True, verbosity=0)
+    assert OutboxRow._meta.app_label == "sharegroup_tasks"
+    assert task_backends["default"].supports_priority
+
+
+@contextmanager
+def shop_worker(environment: dict[str, str], log: Path) -> Iterator[None]:
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "sharegroup_worker", "--health-port", "0"],
+            cwd=SHOP, env=environment, stdout=file, stderr=file,
+        )  # fmt: skip
+    try:
+        until(lambda: "ready app=shop" in log.read_text(), log)
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANGING_SECONDS) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(condition: Any, log: Path) -> None:
+    limit = time.monotonic() + HANGING_SECONDS
+    while not condition():
+        assert time.monotonic() < limit, log.read_text()
+        time.sleep(0.02)
+
+
+def test_example_writes_receipts_with_its_orders(broker: Any, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "SHAREGROUP_BOOTSTRAP": broker.bootstrap_servers,
+        "SHOP_DATABASE": str(tmp_path / "shop.sqlite3"),
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+
+    def manage(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=SHOP, env=environment, capture_output=True, text=True, timeout=HANGING_SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    log = tmp_path / "worker.log"
+    assert "no issues" in manage("check")
+    manage("migrate")
+    early = manage("order", "3000", "a@example.org")
+    with shop_worker(environment, log):
+        late = manage("order", "500", "b@example.org")
+        until(lambda: log.read_text().count("receipt for") == 2, log)
+    assert "order 1 of a@example.org" in early
+    assert "order 2 of b@example.org" in late
+    assert "stopped app=shop" in log.read_text()

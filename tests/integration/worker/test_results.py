@@ -1,0 +1,109 @@
+"""A chain of handlers, asks and results, on a broker: topics are made, replies are read."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sharegroup.client import Producer
+from sharegroup.worker import App, AskFailed, AskTimeout, MemoryStore, Reject, Retry
+from tests.support.limits import HANGING_SECONDS
+
+
+@dataclass
+class Order:
+    id: int
+    cents: int
+
+
+@dataclass
+class Invoice:
+    order: int
+    cents: int
+
+
+@dataclass
+class Scene:
+    app: App
+    bill: Any
+    mailed: asyncio.Queue[Invoice]
+
+
+def application(bootstrap: str, topic: str, *, exactly_once: bool) -> tuple[App, Scene]:
+    app = App(topic, bootstrap_servers=bootstrap, store=MemoryStore())
+    billed = app.topic(f"{topic}.billed", payload=Invoice)
+    mailed: asyncio.Queue[Invoice] = asyncio.Queue()
+
+    async def bill(order: Order) -> Invoice:
+        if order.cents < 0:
+            raise Reject("negative")
+        return Invoice(order.id, order.cents)
+
+    options: Any = {
+        "to": billed,
+        "replies": True,
+        "result_for": "1h",
+        "retry": Retry(max_attempts=1),
+    }
+    if exactly_once:
+        declared = app.consumer_group(
+            f"{topic}.billing", topics=topic, exactly_once=True, handler=bill, **options
+        )
+    else:
+        declared = app.share_group(f"{topic}.billing", topics=topic, handler=bill, **options)
+
+    @app.share_group(f"{topic}.mailing", topics=billed)
+    async def mail(invoice: Invoice) -> None:
+        mailed.put_nowait(invoice)
+
+    return app, Scene(app, declared, mailed)
+
+
+@pytest.mark.parametrize("exactly_once", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_chain_asks_and_results_on_a_broker(bootstrap: str, topic: str, exactly_once: bool) -> None:
+    app, scene = application(bootstrap, topic, exactly_once=exactly_once)
+    asker, other = application(bootstrap, topic, exactly_once=exactly_once)
+    bill, remote = scene.bill, other.bill
+
+    async def run() -> None:
+        async with app, asker.client():
+            asked = [remote.ask(Order(n, n * 100), timeout="30s") for n in range(20)]
+            answers = await asyncio.gather(*asked)
+            assert answers == [Invoice(n, n * 100) for n in range(20)]
+            with pytest.raises(AskFailed, match=r"after 1 attempts \(rejected\).*negative"):
+                await remote.ask(Order(20, -1), timeout="30s")
+            mailed = [await scene.mailed.get() for _ in range(20)]
+            assert sorted(invoice.order for invoice in mailed) == list(range(20))
+            await bill.send(Order(21, 5), id="order-21")
+            assert await scene.mailed.get() == Invoice(21, 5)
+            result = await bill.result("order-21")
+            assert (result.state, result.value, result.attempts) == ("succeeded", Invoice(21, 5), 1)
+
+    asyncio.run(asyncio.wait_for(run(), HANGING_SECONDS))
+
+
+def test_ask_without_workers_times_out_and_foreign_replies_are_passed_over(
+    bootstrap: str, topic: str
+) -> None:
+    app, scene = application(bootstrap, topic, exactly_once=False)
+
+    async def run() -> None:
+        async with app.client(), Producer(bootstrap_servers=bootstrap) as producer:
+            first = asyncio.create_task(scene.bill.ask(Order(1, 1), timeout="900ms"))
+            second = asyncio.create_task(scene.bill.ask(Order(2, 1), timeout="900ms"))
+            while app.outlet.asks is None or app.outlet.asks.waiting < 2:
+                await asyncio.sleep(0.01)
+            for partition in range(8):
+                await producer.send_and_wait(
+                    f"{topic}.replies", b"?", key=b"0" * 16 + b".1", partition=partition
+                )
+            for asking in (first, second):
+                with pytest.raises(AskTimeout, match=f"retries list {topic}.billing"):
+                    await asking
+            assert app.outlet.asks is not None
+            assert app.outlet.asks.waiting == 0
+
+    asyncio.run(asyncio.wait_for(run(), HANGING_SECONDS))
