@@ -30,7 +30,7 @@ def test_stop_keeps_the_failures_of_a_record_whose_retry_runs_or_waits_for_a_slo
             "billing", topics="orders", handler=fail_then_hang, concurrency=1, retry=SOON,
             max_handling="1h",
         )  # fmt: skip
-        async with app.test() as t:
+        async with app.test(patience_seconds=0.2) as t:
             await t.send("orders", b"a")
             await t.send("orders", b"b")
             await t.advance("2s")
@@ -60,7 +60,7 @@ def test_record_whose_letter_cannot_be_made_by_a_fault_of_ours_is_released_and_t
         app.share_group("billing", topics="orders", handler=reject, concurrency=2)
         with monkeypatch.context() as patch:
             patch.setattr("sharegroup.worker.dead_letters.letter_headers", broken)
-            async with app.test() as t:
+            async with app.test(patience_seconds=0.2) as t:
                 bad = await t.send("orders", b"bad")
                 good = await t.send("orders", b"good")
                 await t.advance("10m")
@@ -73,3 +73,33 @@ def test_record_whose_letter_cannot_be_made_by_a_fault_of_ours_is_released_and_t
                 assert runs.count(b"bad") == 4
 
     asyncio.run(test())
+
+
+def test_outputs_of_a_retry_that_a_stop_interrupted_are_not_written() -> None:
+    """They would be in the transaction that writes the record to the retry topic."""
+
+    async def test() -> tuple[list[int], list[object]]:
+        app = App("holding")
+        runs: list[str] = []
+
+        @app.share_group("audit", topics="audits")
+        async def audit(word: str) -> None: ...
+
+        @app.consumer_group(
+            "billing", topics="orders", exactly_once=True, retry=SOON, max_handling="1h"
+        )
+        async def fail_then_send_and_hang(word: str) -> None:
+            runs.append(word)
+            if len(runs) == 1:
+                raise TimeoutError
+            await audit.send(word)
+            await asyncio.Event().wait()
+
+        async with app.test(patience_seconds=0.2) as t:
+            await t.send("orders", b"a")
+            await t.advance("2s")
+            assert len(runs) == 2
+        failures = [story_of(copy.headers).failures for copy in t.in_topic("billing.retry")]
+        return failures, [copy.value for copy in t.in_topic("audits")]
+
+    assert asyncio.run(test()) == ([1], [])

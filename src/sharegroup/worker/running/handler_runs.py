@@ -196,6 +196,8 @@ class HandlerRuns:
             if record.runs_alone(parts.limits.alone_from) or (
                 record.has_unsaved_failures and not self._route.blocks
             ):
+                if isinstance(record.delivery, ConsumedRecord):
+                    record.delivery.drop_outputs()  # The run that was interrupted sent them.
                 settlement.put_aside(record, by_stop=True)
             else:
                 settlement.carry_out(record, Redeliver(), at_close=True)
