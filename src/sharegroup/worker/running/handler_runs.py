@@ -191,16 +191,7 @@ class HandlerRuns:
             settlement.lost(record, error)
             return
         if type(error) is Stopped:
-            # A release would cost a delivery, and the next one may be that of a verdict (ADR 0035).
-            # It would also forget the failures of a held record (ADR 0055).
-            if record.runs_alone(parts.limits.alone_from) or (
-                record.has_unsaved_failures and not self._route.blocks
-            ):
-                if isinstance(record.delivery, ConsumedRecord):
-                    record.delivery.drop_outputs()  # The run that was interrupted sent them.
-                settlement.put_aside(record, by_stop=True)
-            else:
-                settlement.carry_out(record, Redeliver(), at_close=True)
+            self._stopped(record)
             return
         # Row 16 of «Outcomes of a record»: the decision counts, and the exception is reported only.
         if decision is not None:

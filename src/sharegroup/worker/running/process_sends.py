@@ -140,8 +140,7 @@ class PipeOutbox:
         loop = self._runner.get_loop()
         if loop.is_running():  # The caller is in another thread of this process.
             return asyncio.run_coroutine_threadsafe(sending, loop).result(seconds)
-        waited = asyncio.wait_for(sending, seconds)
-        return self._runner.run(waited, context=copy_context())
+        return self._runner.run(_limited(sending, seconds), context=copy_context())
 
     def _read(self) -> None:
         try:
@@ -225,3 +224,8 @@ class CallSends:
         os.close(self._wake)
         os.close(self._writes)
         self._wake = self._writes = -1
+
+
+async def _limited(sending: Awaitable[WrittenRecord], seconds: float) -> WrittenRecord:
+    async with asyncio.timeout(seconds):
+        return await sending
