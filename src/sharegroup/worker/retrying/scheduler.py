@@ -6,8 +6,8 @@
 Each worker process runs one scheduler for each of its groups.  The schedulers of a group are
 members of an ordinary consumer group, so each partition has one owner.  A scheduler commits a
 partition before it gives it up.  When a process dies, its partitions are reassigned after the
-session timeout, which is the longest extra delay of a record.  Waiting records hold no lock and
-use no delivery, because for the share group they are accepted.
+session timeout (2 s if the broker allows it), which is the longest extra delay of a record.
+Waiting records hold no lock and use no delivery, because for the share group they are accepted.
 """
 
 from __future__ import annotations

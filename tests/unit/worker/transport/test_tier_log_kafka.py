@@ -6,6 +6,7 @@ A consumer that does what the test says stands in for the real one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from sharegroup.client.records import ConsumerGroupMetadata
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import (
     GroupAuthorizationFailed,
+    InvalidSessionTimeout,
     NetworkException,
     RequestTimedOut,
     UnreadableBatch,
@@ -176,6 +178,41 @@ def test_owner_is_told_before_the_partitions_are_gone(how: str) -> None:
         assert owner.told[1:] == [("revoked", [FIRST])]
         with pytest.raises(OwnershipLost, match="not assigned"):
             await tier_log.commit(FIRST, Committed(5, "done"))
+
+    play(scene)
+
+
+def test_session_is_as_short_as_the_broker_allows(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        for expected in (2_000, 6_000):
+            assert consumers[-1].options["session_timeout_ms"] == expected
+            consumers[-1].answers.append(InvalidSessionTimeout("shorter than allowed"))
+            assert await tier_log.read(1) == {}
+        assert consumers[0].is_closed
+        last = consumers[-1]
+        assert last.options["session_timeout_ms"] == 10_000
+        last.answers += [last.assigned(ONE), [fetched(4)]]
+        assert await tier_log.read(1) == {FIRST: [TierRecord(4, 7, b"k", b"v", ())]}
+        last.answers.append(InvalidSessionTimeout("shorter than allowed"))
+        with pytest.raises(InvalidSessionTimeout):
+            await tier_log.read(1)
+
+    with caplog.at_level(logging.INFO):
+        play(scene)
+    assert "session_ms=6000 before=2000 reason='shorter than allowed'" in caplog.text
+
+
+def test_process_that_was_taken_for_dead_asks_for_a_longer_session() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers += [consumer.assigned(ONE), consumer.taken("lost", ONE)]
+        assert await tier_log.read(1) == {}
+        again = consumers[-1]
+        assert again is not consumer
+        assert again.options["session_timeout_ms"] == 10_000
+        again.answers += [again.assigned(ONE), again.taken("lost", ONE)]
+        assert await tier_log.read(1) == {}
+        assert consumers[-1] is again, "nothing longer helps"
+        assert owner.told[1:] == [("revoked", [FIRST]), owner.told[0], ("revoked", [FIRST])]
 
     play(scene)
 
