@@ -1,6 +1,6 @@
 """Priorities, filters, expiry and a circuit breaker in one handler, on a real broker.
 
-40 records of each topic, 12 nobody wants, 8 too old --> urgent ones mostly first
+40 records of each topic, 12 nobody wants, 8 too old --> both topics are read
 the service fails  --> the breaker opens, and those that the process has are parked
 it is back         --> one probe, the breaker closes, and each record is handled once
 """
@@ -85,8 +85,9 @@ def test_policies_of_a_handler_work_together(bootstrap: str, group: str, topic: 
             await until(lambda: "breaker.half_open" in shop.events, "the first probe")
             assert app.worker is not None
             [counts] = app.worker.counts
-            # The probes are the only calls meanwhile.
-            assert len(shop.calls) - shop.calls_before <= 5
+            # Two failures open it, and the probes are the only calls meanwhile.
+            probes = shop.events.count("breaker.half_open")
+            assert len(shop.calls) - shop.calls_before <= 1 + probes
             shop.is_down = False
             await until(lambda: len(shop.handled) == 2 * RECORDS, "all records")
             await until(lambda: counts.running == 0, "the end of the last run")
@@ -96,8 +97,8 @@ def test_policies_of_a_handler_work_together(bootstrap: str, group: str, topic: 
             assert counts.dead_lettered == 0
             assert shop.events[0] == "breaker.opened"
             assert shop.events[-2:] == ["breaker.half_open", "breaker.closed"]
-            # Without weights as many as urgent ones.
-            both = shop.calls[shop.calls.index(shop.urgent) : shop.calls_before]
-            assert both.count(shop.bulk) <= FAILS_AFTER // 2
+            # By how much is tested in virtual time: on a busy machine fetches take longer than the
+            # 20 ms for which a topic holds up others.
+            assert {shop.urgent, shop.bulk} == {*shop.calls}
 
     asyncio.run(scene())
