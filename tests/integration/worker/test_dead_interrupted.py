@@ -31,7 +31,7 @@ from tests.integration.worker.dead import (
     route,
     until_there,
 )
-from tests.support.processes import ServeProcess
+from tests.support.chosen_broker import chosen, running
 
 LETTERS = 1_500
 RATE = 1_000
@@ -128,12 +128,12 @@ def test_signal_ends_a_redrive_after_the_letters_in_flight(bootstrap: str, group
 
 @pytest.mark.slow
 def test_broker_that_starts_again_is_waited_for(tmp_path: Path) -> None:
-    with ServeProcess(tmp_path / "data") as broker:
+    with running(chosen(), tmp_path) as broker:
         dead = asyncio.run(set_up(broker.bootstrap_servers, "billing"))
         process = start(broker.bootstrap_servers, dead, "--rate", str(RATE))
         try:
             asyncio.run(until_there(broker.bootstrap_servers, "billing.retry", CHUNK))
-            broker.kill9()
+            broker.kill()
             broker.start()
             code, _, err = ended(process)
         finally:
@@ -144,12 +144,12 @@ def test_broker_that_starts_again_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_redrive_ends_with_a_report_if_the_broker_does_not_return(tmp_path: Path) -> None:
-    with ServeProcess(tmp_path / "data") as broker:
+    with running(chosen(), tmp_path) as broker:
         dead = asyncio.run(set_up(broker.bootstrap_servers, "billing"))
         process = start(broker.bootstrap_servers, dead, "--rate", str(RATE), "--timeout", "3000")
         try:
             asyncio.run(until_there(broker.bootstrap_servers, "billing.retry", CHUNK))
-            broker.kill9()
+            broker.kill()
             code, _, err = ended(process)
         finally:
             process.kill()

@@ -22,23 +22,24 @@ import httpx
 import pytest
 
 from sharegroup.client import Producer
+from tests.support.chosen_broker import RunningBroker, chosen, running
 from tests.support.confluent_calls import admin, end_offset, produce
 from tests.support.limits import HANGING_SECONDS
-from tests.support.processes import ServeProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    with ServeProcess(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """Without the short sessions of `conftest`: examples run on a broker as it is installed."""
+    with running(chosen(), tmp_path_factory.mktemp("broker"), {}) as there:
+        yield there
 
 
 @contextmanager
 def worker(
-    application: str, broker: ServeProcess, folder: Path, **environment: str
+    application: str, broker: RunningBroker, folder: Path, **environment: str
 ) -> Iterator[None]:
     """``sharegroup worker`` as its reader starts it, but for the port."""
     log_path = folder / "worker.log"
@@ -85,7 +86,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def send(broker: ServeProcess, topic: str, *payloads: dict[str, object]) -> None:
+def send(broker: RunningBroker, topic: str, *payloads: dict[str, object]) -> None:
     """As another program would: JSON, by a client that is not ours."""
     cluster = admin(broker.bootstrap_servers)
     wait_until(lambda: topic in cluster.list_topics(timeout=HANGING_SECONDS).topics, str)
@@ -94,7 +95,7 @@ def send(broker: ServeProcess, topic: str, *payloads: dict[str, object]) -> None
 
 @pytest.mark.slow
 def test_web_application_responds_before_the_mail_is_sent(
-    broker: ServeProcess, monkeypatch: pytest.MonkeyPatch
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOOTSTRAP", broker.bootstrap_servers)
     monkeypatch.syspath_prepend(str(ROOT))
@@ -149,7 +150,7 @@ class Geocoder(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
-def test_each_report_of_a_schedule_is_made_once(broker: ServeProcess, tmp_path: Path) -> None:
+def test_each_report_of_a_schedule_is_made_once(broker: RunningBroker, tmp_path: Path) -> None:
     folder = tmp_path / "reports"
 
     def reports() -> list[str]:
@@ -172,7 +173,7 @@ def test_each_report_of_a_schedule_is_made_once(broker: ServeProcess, tmp_path: 
 
 
 @pytest.mark.slow
-def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Path) -> None:
+def test_calls_to_a_slow_api_keep_its_limits(broker: RunningBroker, tmp_path: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Geocoder) as api:
         thread = threading.Thread(target=api.serve_forever)
         thread.start()
@@ -193,7 +194,7 @@ def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_pictures_are_made_smaller_in_processes(broker: ServeProcess, tmp_path: Path) -> None:
+def test_pictures_are_made_smaller_in_processes(broker: RunningBroker, tmp_path: Path) -> None:
     with worker("examples.thumbnails:app", broker, tmp_path):
         picture = tmp_path / "picture.pgm"
         picture.write_bytes(b"P5 8 4 255\n" + bytes([12] * 4 + [200] * 4) * 4)  # 12: white space
@@ -208,7 +209,7 @@ def test_pictures_are_made_smaller_in_processes(broker: ServeProcess, tmp_path: 
 
 @pytest.mark.slow
 def test_changes_of_a_customer_are_applied_in_their_order(
-    broker: ServeProcess, tmp_path: Path
+    broker: RunningBroker, tmp_path: Path
 ) -> None:
     file = tmp_path / "customers.sqlite"
     customers = [f"customer-{number}" for number in range(20)]
@@ -234,7 +235,7 @@ def test_changes_of_a_customer_are_applied_in_their_order(
 
 @pytest.mark.slow
 def test_histories_of_accounts_are_in_order_while_workers_come_and_go(
-    broker: ServeProcess, tmp_path: Path
+    broker: RunningBroker, tmp_path: Path
 ) -> None:
     """Twenty accounts get bookings until two processes have written some of each other's."""
     file = tmp_path / "accounts.sqlite"
@@ -288,7 +289,7 @@ def test_histories_of_accounts_are_in_order_while_workers_come_and_go(
 
 @pytest.mark.slow
 def test_waiting_payments_are_cancelled_and_run_and_workers_are_quieted(
-    broker: ServeProcess, tmp_path: Path
+    broker: RunningBroker, tmp_path: Path
 ) -> None:
     paid = tmp_path / "paid.csv"
     address = ("--bootstrap-server", broker.bootstrap_servers)
@@ -326,7 +327,7 @@ def test_waiting_payments_are_cancelled_and_run_and_workers_are_quieted(
 
 @pytest.mark.slow
 def test_dead_letters_of_a_bug_are_redriven_after_the_fix(
-    broker: ServeProcess, tmp_path: Path
+    broker: RunningBroker, tmp_path: Path
 ) -> None:
     shares = tmp_path / "shares.csv"
     invoices = [{"number": n, "cents": 900, "people": n % 3} for n in range(6)]

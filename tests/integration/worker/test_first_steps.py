@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.processes import ServeProcess
+from tests.support.chosen_broker import chosen, running
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "worker.md").read_text()
 STEPS = PAGE[PAGE.index("## First steps") : PAGE.index("## Handlers")]
@@ -57,8 +57,8 @@ def test_first_steps_work_as_documented(tmp_path: Path) -> None:
     (worker,) = [line.removesuffix(" &") for line in commands(START) if " worker " in line]
     (tmp_path / "orders.py").write_text(CODE)
     log = tmp_path / "worker.log"
-    with ServeProcess(tmp_path / "data") as broker, log.open("ab") as written:
-        running = subprocess.Popen(
+    with running(chosen(), tmp_path, {}) as broker, log.open("ab") as written:
+        process = subprocess.Popen(
             [*worker.split(), "--bootstrap-server", broker.bootstrap_servers],
             cwd=tmp_path, env=surroundings(tmp_path), stdout=written, stderr=written,
         )  # fmt: skip
@@ -74,10 +74,10 @@ def test_first_steps_work_as_documented(tmp_path: Path) -> None:
                 ["sharegroup", "worker", "stop", "orders-service"],
                 env=surroundings(tmp_path), check=True, timeout=SECONDS_MAX, capture_output=True,
             )  # fmt: skip
-            assert running.wait(SECONDS_MAX) == 0
+            assert process.wait(SECONDS_MAX) == 0
         finally:
-            running.kill()
-            running.wait()
+            process.kill()
+            process.wait()
     lines = [line for line in log.read_text().splitlines() if line.startswith("billed ")]
     assert lines == [line for line in SEND.splitlines() if line.startswith("billed ")]
     expected = [line for line in SHOW.splitlines() if not line.startswith(PROMPT)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -23,11 +22,10 @@ from tests.integration.worker.scheduling import (
     process,
     scheduling,
 )
-from tests.support.kafka_peer import KafkaPeer
+from tests.support.chosen_broker import KAFKA, RunningBroker, chosen, running
 from tests.support.limits import HANGING_SECONDS
-from tests.support.processes import ServeProcess
 
-IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
+IS_KAFKA = chosen() == KAFKA
 
 
 def late_ms(record: DecodedRecord) -> int:
@@ -57,13 +55,6 @@ async def send(bootstrap: str, group: str, *delays_ms: int, key: bool = False) -
         ]
         for write in writes:
             await write
-
-
-def own_broker(folder: Path) -> KafkaPeer | ServeProcess:
-    """One that may be killed."""
-    if IS_KAFKA:
-        return KafkaPeer(folder, SETTINGS)
-    return ServeProcess(folder / "data", settings=SETTINGS)
 
 
 async def leaders_elected(bootstrap: str, topic: str) -> None:
@@ -182,45 +173,68 @@ def test_records_of_a_killed_process_are_moved_within_the_session_timeout(
 
 @pytest.mark.slow
 def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group: str) -> None:
-    broker = own_broker(tmp_path)
     delays_ms = [1_500, 3_000, 4_000]
 
-    async def before() -> None:
-        await make_tiers(broker.bootstrap_servers, group)
-        with process(broker.bootstrap_servers, group) as victim:
-            await send(broker.bootstrap_servers, group, *delays_ms)
-            await until_there(broker.bootstrap_servers, f"{group}.retry.3s", 2)
+    async def before(bootstrap: str) -> None:
+        await make_tiers(bootstrap, group)
+        with process(bootstrap, group) as victim:
+            await send(bootstrap, group, *delays_ms)
+            await until_there(bootstrap, f"{group}.retry.3s", 2)
             victim.kill()
 
-    async def after() -> None:
-        async with scheduling(broker.bootstrap_servers, group):
-            records = await until_there(broker.bootstrap_servers, f"{group}.retry", len(delays_ms))
+    async def after(bootstrap: str) -> None:
+        async with scheduling(bootstrap, group):
+            records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
         assert sorted(int(record.value or b"") for record in records) == delays_ms
         assert min(map(late_ms, records)) >= 0
 
-    with broker:
-        asyncio.run(before())
-        broker.kill() if isinstance(broker, KafkaPeer) else broker.kill9()
+    with running(chosen(), tmp_path, SETTINGS) as broker:
+        asyncio.run(before(broker.bootstrap_servers))
+        broker.kill()
         broker.start()
-        asyncio.run(after())
+        asyncio.run(after(broker.bootstrap_servers))
 
 
 @pytest.mark.slow
 def test_scheduler_reconnects_to_a_restarted_broker(tmp_path: Path, group: str) -> None:
-    broker = own_broker(tmp_path)
-
-    async def run() -> None:
-        await make_tiers(broker.bootstrap_servers, group)
-        async with scheduling(broker.bootstrap_servers, group):
-            await send(broker.bootstrap_servers, group, 1_000, 4_000)
-            broker.kill() if isinstance(broker, KafkaPeer) else broker.kill9()
+    async def run(broker: RunningBroker) -> None:
+        bootstrap = broker.bootstrap_servers
+        await make_tiers(bootstrap, group)
+        async with scheduling(bootstrap, group):
+            await send(bootstrap, group, 1_000, 4_000)
+            broker.kill()
             await asyncio.sleep(1.5)
             await asyncio.to_thread(broker.start)
-            await leaders_elected(broker.bootstrap_servers, f"{group}.retry")
-            await until_there(broker.bootstrap_servers, f"{group}.retry", 2)
+            await leaders_elected(bootstrap, f"{group}.retry")
+            await until_there(bootstrap, f"{group}.retry", 2)
 
-    with broker:
-        asyncio.run(run())
+    with running(chosen(), tmp_path, SETTINGS) as broker:
+        asyncio.run(run(broker))
+
+
+@pytest.mark.slow
+def test_session_is_the_shortest_that_a_broker_with_kafkas_defaults_allows(
+    tmp_path: Path, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    delays_ms = [1_000 + number for number in range(40)]
+
+    async def run(bootstrap: str) -> None:
+        await make_tiers(bootstrap, group)
+        with process(bootstrap, group) as victim:
+            async with scheduling(bootstrap, group) as scheduler:
+                async with asyncio.timeout(HANGING_SECONDS):
+                    while len(scheduler.snapshot()) != 4:  # It has half of them.
+                        await asyncio.sleep(0.02)
+                await send(bootstrap, group, *delays_ms, key=True)
+                victim.kill()
+                records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
+        assert sorted(int(record.value or b"") for record in records) == delays_ms
+        assert max(map(late_ms, records)) <= 7_000, "within 8 s of the kill; due after 1 s"
+
+    caplog.set_level("INFO", logger="sharegroup")
+    with running(chosen(), tmp_path, {"group.min.session.timeout.ms": "6000"}) as broker:
+        asyncio.run(run(broker.bootstrap_servers))
+    assert "session_ms=6000 before=2000 reason=" in caplog.text
 
 
 @pytest.mark.skipif(IS_KAFKA, reason="the same code, and a topic less is the same there")

@@ -94,7 +94,9 @@ class Asks:
         self._process = secrets.token_hex(8)
         self._count = 0
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
+        """Starts the reader, for all asks that wait for it; None if nothing is being started."""
+        self._is_closed = False
         self._partition = 0
         self._reader: asyncio.Task[None] | None = None
         self._log: ReplyLog | None = None
@@ -112,9 +114,8 @@ class Asks:
 
         Call `end` afterwards.  Raises KafkaError if the topic for replies cannot be read.
         """
-        async with self._starting:
-            if self._reader is None:
-                await self._start()
+        while self._reader is None:  # One that was started may have ended before this goes on.
+            await self._started()
         if len(self._waiting) >= self._asks_max:
             raise TooManyAsks(
                 f"{len(self._waiting)} asks wait for their replies in this process; expected at "
@@ -134,12 +135,35 @@ class Asks:
 
     async def close(self) -> None:
         """End the reader and all asks."""
-        reader = self._reader
-        if reader is not None:
-            reader.cancel()
-            await asyncio.wait((reader,))
+        self._is_closed = True
+        if self._starting is not None:
+            await _cancelled(self._starting)
+        if self._reader is not None:
+            await _cancelled(self._reader)
         await self._close_log()  # A reader that was cancelled before its first step has not.
         self._fail("the application stopped")
+
+    async def _started(self) -> None:
+        """Wait until the reader is started.
+
+        An ask that waits no longer leaves the start alone: on a slow broker, asks whose time-outs
+        are shorter than a start would begin it anew for ever.
+        """
+        if self._is_closed:
+            raise AskEnded("ask: the application stopped; the request was not sent")
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start(), name="replies-start")
+            self._starting.add_done_callback(self._was_started)
+        starting = self._starting
+        await asyncio.wait((starting,))
+        if not starting.cancelled():  # That is the stop, which is looked at above.
+            starting.result()
+
+    def _was_started(self, starting: asyncio.Task[None]) -> None:
+        self._starting = None
+        error = None if starting.cancelled() else starting.exception()
+        if error is not None:  # Told to the asks that wait for it, of which there may be none.
+            log.debug("event=replies.not_started topic=%s error=%r", self._topic, error)
 
     async def _start(self) -> None:
         reply_log = self._open_log(self._topic)
@@ -196,3 +220,8 @@ class Asks:
         for reply in waiting.values():
             if not reply.done():
                 reply.set_exception(AskEnded(f"ask: {why}; the record may still be handled"))
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait((task,))

@@ -249,15 +249,70 @@ def test_replies_that_cannot_be_read_end_the_asks_and_the_next_one_reads_anew() 
     asyncio.run(test())
 
 
+def test_impatient_asks_let_a_slow_start_go_on_and_a_stop_ends_it() -> None:
+    async def test() -> None:
+        log = Log()
+        log.may_start.clear()
+        asks = Asks(REPLIES, lambda _topic: log)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asks.begin(), 0.001)
+        assert log.starts == 1
+        log.may_start.set()
+        await asks.begin()
+        await asks.close()
+        assert (log.starts, log.is_closed) == (1, True)
+
+    asyncio.run(test())
+
+
+def test_stop_ends_asks_whose_reader_does_not_start() -> None:
+    async def test() -> None:
+        log = Log()
+        log.may_start.clear()
+        asks = Asks(REPLIES, lambda _topic: log)
+        waiting = [asyncio.create_task(asks.begin()) for _ in range(2)]
+        await asyncio.sleep(0.001)
+        await asks.close()
+        for ask in waiting:
+            with pytest.raises(AskEnded, match="the request was not sent"):
+                await ask
+        assert log.is_closed
+
+    asyncio.run(test())
+
+
+def test_reader_that_does_not_start_is_said_to_each_ask_and_the_next_one_starts_it() -> None:
+    async def test() -> None:
+        logs = [Log(refuses=NetworkException("away")), Log()]
+        opened = iter(logs)
+        asks = Asks(REPLIES, lambda _topic: next(opened))
+        for error in await asyncio.gather(asks.begin(), asks.begin(), return_exceptions=True):
+            assert str(error) == "away"
+        await asks.begin()
+        assert [log.is_closed for log in logs] == [True, False]
+        await asks.close()
+
+    asyncio.run(test())
+
+
 class Log:
     """A topic for replies in which nothing arrives, or an error."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, refuses: Exception | None = None) -> None:
         self.error = error
+        self.refuses = refuses
+        self.starts = 0
+        self.may_start = asyncio.Event()
+        self.may_start.set()
         self.go_on = asyncio.Event()
         self.is_closed = False
 
     async def start(self) -> int:
+        self.starts += 1
+        await self.may_start.wait()
+        if self.refuses is not None:
+            raise self.refuses
         return 0
 
     async def read(self) -> Any:
