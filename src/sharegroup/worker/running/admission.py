@@ -95,13 +95,17 @@ class Admission:
         return False
 
     def add_due(self, record: TakenRecord) -> None:
-        """Add a held record that is due to the queue, unless it has expired meanwhile."""
+        """Add a held record that is due to the queue, unless it has expired meanwhile.
+
+        A filter that has failed is asked again here, also about a record that was delivered before:
+        it has not ended this process.  An open breaker parks what is in the queue.
+        """
         if record.is_done:
             return
         if self._only is not None and type(record.payload) is OrderByFailure:
             # Nothing is known of it: the filter, or `order_by`, has failed.
             record.payload = NOT_DECODED
-            if self.admits(record):
+            if not self.has_expired(record) and self.wants(record):
                 self._queue.add(record)
                 self._queue.wake_one()
         elif not self.has_expired(record):
