@@ -28,6 +28,7 @@ from sharegroup.worker.decisions.decide import (
     Step,
     put_aside,
 )
+from sharegroup.worker.decisions.expiring import aged
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Outbox
 from sharegroup.worker.retrying.waiting import Moment
@@ -181,7 +182,7 @@ class Settlement:
         due_ms, clock = step.story.due_ms, self._parts.clock
         assert due_ms is not None, "a held record has a due time"
         delay_seconds = max(0.0, (due_ms - clock.wall_ms()) / 1000)
-        record.story = identified(step.story)
+        record.story = self._waiting(record, step.story)
         self._counts.held += 1
         # By the monotonic clock from here on: a step of the wall clock must not change the wait.
         self._parts.held.add(record, clock.now() + delay_seconds)
@@ -193,7 +194,7 @@ class Settlement:
         parts = self._parts
         decided = Moment.now(parts.clock)
         # Before the first attempt to write it, so that all attempts have the same id.
-        story = identified(step.story)
+        story = self._waiting(record, step.story)
         outbox = self._transaction_of(record)
         postponer = parts.postponer if outbox is None else parts.postponer.through(outbox)
         attempt = partial(postponer.postpone, record.delivery, story, decided)
@@ -204,6 +205,12 @@ class Settlement:
 
         write = PendingWrite(record, gate, attempt, parts.clock)
         parts.writes.begin(write, self._settle_postponed(write, story))
+
+    def _waiting(self, record: TakenRecord, story: Story) -> Story:
+        """Return the story of a record that is about to wait."""
+        if self.route.expiry is not None:
+            story = aged(story, record.delivery, record.story)
+        return identified(story)
 
     async def _settle_postponed(self, write: PendingWrite, story: Story) -> None:
         if await write.acknowledged():
