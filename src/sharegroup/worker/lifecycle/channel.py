@@ -63,6 +63,15 @@ async def _answer(
                 continue
             response = await _response(word, pages)
             assert isinstance(response.body, bytes), "pages of a worker are made at once"
+            if len(response.body) > BODY_BYTES_MAX:
+                # The supervisor would end the channel, and take this process for one that hangs.
+                text = f"{word} has {len(response.body)} bytes; expected up to {BODY_BYTES_MAX}\n"
+                log.error(
+                    "event=page_too_large path=%s bytes=%s bytes_max=%s action='the page is left "
+                    "out; have fewer metrics, or labels with fewer values'",
+                    *(word, len(response.body), BODY_BYTES_MAX),
+                )
+                response = HttpResponse(500, text.encode())
             head = f"{response.status} {len(response.body)} {response.content_type}\n"
             writer.write(head.encode() + response.body)
             await writer.drain()
