@@ -63,6 +63,23 @@ def test_stop_of_a_process_that_fails_meanwhile_fails() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("code", [-2, -15, 1, 130])
+def test_stop_of_a_process_that_still_loads_does_not_fail(code: int) -> None:
+    """Ctrl-C reaches it, too: it ends by a KeyboardInterrupt somewhere in an import."""
+
+    async def scene() -> None:
+        def loading(child: ActedChild) -> None:
+            child.answer = None
+
+        acted = Scene(2, at_start=loading)
+        await asyncio.sleep(3)
+        acted.wishes.stop()
+        acted.children[0].end(code)
+        assert await acted.task == 0
+
+    play(scene)
+
+
 def test_process_that_crashes_is_started_again_after_a_growing_delay() -> None:
     async def scene() -> None:
         acted = Scene(2)
