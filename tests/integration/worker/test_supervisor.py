@@ -23,7 +23,9 @@ from sharegroup import stop_signals
 from sharegroup.__main__ import _is_supervised
 from sharegroup.cli.worker.worker import command
 from sharegroup.client import AdminClient, OffsetSpec, TopicPartition
-from sharegroup.worker.supervision.child_process import resident_bytes
+from sharegroup.worker.lifecycle.channel import Channel
+from sharegroup.worker.lifecycle.supervised import Supervised as FactsOfProcess
+from sharegroup.worker.supervision.child_process import ChildProcess, resident_bytes
 from tests.integration.worker.processes import WorkerProcess, facts_of
 from tests.integration.worker.test_life import lag, send
 from tests.support.limits import HANGING_SECONDS
@@ -304,6 +306,31 @@ def test_closed_terminal_stops_and_a_hangup_from_elsewhere_reloads(
 
 
 # The first moments.
+
+
+def test_process_without_a_channel_is_killed_and_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when a reload is cancelled at this place."""
+
+    async def cancelled(_: socket.socket) -> Channel:
+        raise asyncio.CancelledError
+
+    async def start() -> None:
+        monkeypatch.setattr(Channel, "over", cancelled)
+        before = os.listdir("/proc/self/fd")
+        facts = FactsOfProcess(number=1, channel=-1, lifeline=-1)
+        for _ in range(3):
+            with pytest.raises(asyncio.CancelledError):
+                await ChildProcess.start(["sleep", "600"], facts, os.environ)
+        while len(os.listdir("/proc/self/fd")) > len(before):
+            await asyncio.sleep(0.01)
+
+    async def limited() -> None:
+        async with asyncio.timeout(HANGING_SECONDS):
+            await start()
+
+    asyncio.run(limited())
 
 
 @pytest.mark.slow

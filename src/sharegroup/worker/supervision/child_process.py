@@ -108,9 +108,14 @@ class ChildProcess:
             finally:
                 stop_signals.release()
                 os.close(watched)
-            # If a reload is cancelled here, nobody knows of the process.
-            started.callback(_kill, process)
-            channel = await Channel.over(ours)
+            try:
+                channel = await Channel.over(ours)
+            except BaseException:
+                # Such as the cancellation of a reload: nobody would know of the process.
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+                raise
             started.pop_all()
         return cls(supervised.number, process, channel, lifeline)
 
@@ -165,11 +170,6 @@ class ChildProcess:
         """Close the channel and the lifeline."""
         await self._channel.close()
         os.close(self._lifeline)
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
 
 
 def resident_bytes(pid: int) -> int | None:
