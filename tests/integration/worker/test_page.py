@@ -1,4 +1,4 @@
-"""docs/worker.md: its Python runs, its tables are those of the code.
+"""docs/worker.md and what was moved from it: their Python runs, its tables are those of the code.
 
 `make docs-test` also runs its commands, with a broker and a worker in processes of their own.
 """
@@ -23,7 +23,8 @@ PATH = ROOT / "docs" / "worker.md"
 PAGE = PATH.read_text()
 EXAMPLES = [
     block
-    for block in blocks(PATH)
+    for path in (PATH, ROOT / "docs" / "worker-monitoring.md", ROOT / "docs" / "worker-testing.md")
+    for block in blocks(path)
     if block.language == "python" and not {"with", "needs"} & set(block.options)
 ]
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
@@ -83,6 +84,7 @@ def test_every_public_name_of_a_record_is_on_the_page() -> None:
         "story",
         "decision",
         "origin",
+        "begun_ms",
     }
     assert {name for name in public if not re.search(rf"`{name}[`(]", PAGE)} == set()
 
