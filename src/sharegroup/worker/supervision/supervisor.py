@@ -387,10 +387,11 @@ class Supervisor:
         for place in places:
             fresh = await self._spawn(place)
             if fresh is None or not await self._comes_up(fresh):
-                log.error(
-                    "event=reload.given_up reason='the new process was not ready' "
-                    "action='the others go on as they are; mend the error, and reload again'"
-                )
+                if not self._stopping.is_set():
+                    log.error(
+                        "event=reload.given_up reason='the new process was not ready' "
+                        "action='the others go on as they are; mend the error, and reload again'"
+                    )
                 if fresh is not None:
                     _stop(fresh)
                     await asyncio.wait((fresh.living,))

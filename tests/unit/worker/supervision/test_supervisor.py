@@ -254,7 +254,7 @@ def test_reload_whose_process_is_never_ready_stops_it() -> None:
     play(scene)
 
 
-def test_stop_during_a_reload_ends_the_new_process_too() -> None:
+def test_stop_during_a_reload_ends_the_new_process_too(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         def never_joins(child: ActedChild) -> None:
             child.answer = ChildState("shop", "starting")
@@ -269,6 +269,7 @@ def test_stop_during_a_reload_ends_the_new_process_too() -> None:
         assert acted.alive() == []
 
     play(scene)
+    assert "event=reload.given_up" not in caplog.text
 
 
 def test_crash_of_the_old_process_during_a_reload_starts_no_third_one() -> None:
