@@ -294,6 +294,7 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
             suspicions=0,
             id=None,
             cancelled_by=None,
+            age_from_ms=None,
             redrives=story.redrives + 1,
             redrive_id=redrive_id,
         )

@@ -43,6 +43,7 @@ SUSPICIONS = PREFIX + "suspicions"
 TRACE = PREFIX + "trace"
 ID = PREFIX + "id"
 CANCELLED_BY = PREFIX + "cancelled.by"
+AGE_FROM = PREFIX + "age.from"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
 
@@ -259,6 +260,7 @@ FIELDS = (
     StoryField(TRACE, "trace", str.encode, _text),
     StoryField(ID, "id", str.encode, _id),
     StoryField(CANCELLED_BY, "cancelled_by", str.encode, _text),
+    StoryField(AGE_FROM, "age_from_ms", _number, parsed_number),
 )
 """The fields that have a header of their own, in the order in which they are written.
 

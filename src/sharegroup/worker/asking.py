@@ -101,7 +101,7 @@ class _Ask:
 
     async def _send(self, address: ReplyAddress) -> None:
         parts = self._parts
-        headers = (*headers_of(parts.get("headers", ())), address.header())
+        headers = (*headers_of(parts.get("headers", ())), address.header(self._route.group))
         key, topic = parts.get("key"), parts.get("topic")
         self._written = await self._sender(self._payload, key=key, headers=headers, topic=topic)
 

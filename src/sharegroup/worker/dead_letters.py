@@ -150,7 +150,8 @@ def letter_headers(
 ) -> tuple[Header, ...]:
     """All headers of the dead letter; ``shrunk`` omits traceback and history."""
     origin = origin_of(delivery, step.story)
-    story = replace(step.story, due_ms=None, attempts=() if shrunk else step.story.attempts)
+    attempts = () if shrunk else step.story.attempts
+    story = replace(step.story, due_ms=None, age_from_ms=None, attempts=attempts)
     return (
         *own_headers(delivery.headers),
         *story_headers(story, origin),

@@ -51,6 +51,8 @@ STORE_TRIES = 4
 STORE_PAUSE_MS_MIN = 200
 STORE_PAUSE_MS_MAX = 2_000
 TEXT_CHARACTERS_MAX = 500
+FILTERED = "filtered"
+"""Why a record is not handled that the filter of its handler does not want."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 """The trace of a record that was sent on begins with the run that sent it, if runs are traced."""
 
@@ -139,11 +141,28 @@ class Returned:
             attempts=story.failures,
             started_ms=getattr(record.handler_record, "begun_ms", 0),
         )
-        try:
-            await self._keep(result)
-        # A store of the application may raise anything, and the record must be settled.
-        except Exception as unkept:  # noqa: BLE001
-            self._not_written("result", result, unkept)
+        await self._try_to_keep(result)
+        await self._reply(record.delivery.headers, result)
+
+    # A record that is accepted without a run.
+
+    def tells_skipped(self, record: TakenRecord, reason: str) -> bool:
+        """Whether anything is to be written about it; for most records of a filter, nothing is."""
+        is_kept = reason != FILTERED and self._route.result_seconds > 0
+        return is_kept or self._address(record.delivery.headers) is not None
+
+    async def skipped(self, record: TakenRecord, reason: str) -> None:
+        """Keep and reply that a record is not handled.
+
+        One that the filter of the handler does not want has no result: such records may be many.
+        """
+        result = self._result(
+            *(record.delivery, record.story, ResultState.FAILED),
+            reason=reason,
+            attempts=record.story.failures,
+        )
+        if reason != FILTERED:
+            await self._try_to_keep(result)
         await self._reply(record.delivery.headers, result)
 
     # Their parts.
@@ -253,6 +272,13 @@ class Returned:
             else:
                 return
 
+    async def _try_to_keep(self, result: Result[bytes]) -> None:
+        try:
+            await self._keep(result)
+        # A store of the application may raise anything, and the record must be settled.
+        except Exception as unkept:  # noqa: BLE001
+            self._not_written("result", result, unkept)
+
     async def _put(self, result: Result[bytes]) -> None:
         store = self._store()
         if store is not None:
@@ -265,8 +291,7 @@ class Returned:
 
     async def _reply(self, headers: Sequence[Header], result: Result[bytes]) -> None:
         """Reply if somebody asked; one that cannot be written is missed by its asker alone."""
-        address = address_of(headers) if self._route.replies else None
-        outbox = self._outlet.outbox
+        address, outbox = self._address(headers), self._outlet.outbox
         if address is None or outbox is None:
             return
         try:
@@ -274,6 +299,9 @@ class Returned:
         # A closed producer raises other errors, too; the record must be settled.
         except Exception as error:  # noqa: BLE001
             self._not_written("reply", result, error)
+
+    def _address(self, headers: Sequence[Header]) -> ReplyAddress | None:
+        return address_of(headers, self._route.group) if self._route.replies else None
 
     async def _write_reply(
         self, outbox: Outbox, address: ReplyAddress, result: Result[bytes]

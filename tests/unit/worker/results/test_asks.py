@@ -16,6 +16,7 @@ from sharegroup.worker import (
     AskEnded,
     AskFailed,
     AskTimeout,
+    Expiry,
     MemoryStore,
     NotConnected,
     Record,
@@ -120,7 +121,7 @@ def test_unreadable_request_is_answered_with_and_without_dead_letters(letters: s
     async def test(t: AppTest) -> None:
         asks = app.outlet.waiting_asks()
         address, waiting = await asks.begin()
-        sent = await t.send("orders", b"not JSON", headers=[address.header()])
+        sent = await t.send("orders", b"not JSON", headers=[address.header("billing")])
         await t.settle()
         assert (await waiting).reason == "unreadable"
         assert sent.outcome == ("rejected" if letters is None else "dead_lettered")
@@ -205,7 +206,7 @@ def test_crashed_worker_answers_after_the_next_delivery() -> None:
         # The asker is another process: its asks outlive the crash of the worker.
         asks = app.outlet.waiting_asks()
         address, _ = await asks.begin()
-        await t.send("orders", b'{"id": 7}', headers=[address.header()])
+        await t.send("orders", b'{"id": 7}', headers=[address.header("billing")])
         await t.settle()
         await t.crash()
         await t.advance("1m")
@@ -304,6 +305,56 @@ def test_forged_replies_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
         assert not asking.done()
         await t.advance("1s")
         assert await asking == Invoice(7, 100)
+
+    run(app, test)
+
+
+@pytest.mark.parametrize("kind", ["share_group", "consumer_group"])
+@pytest.mark.parametrize(
+    ("options", "reason", "is_kept"),
+    [
+        ({"only": lambda record: False}, "filtered", False),
+        ({"expires_after": Expiry(dead_letter=False), "order_by": "key"}, "expired", True),
+        ({"expires_after": Expiry()}, "expired", True),
+    ],
+)
+def test_request_that_is_not_handled_is_answered(
+    kind: str, options: dict[str, Any], reason: str, is_kept: bool
+) -> None:
+    app, bill = asked(kind, result_for="1h", **options)
+
+    async def test(t: AppTest) -> None:
+        headers = {"expires": "0", "sharegroup-id": "order-7"}
+        asking = asyncio.create_task(bill.ask(Order(7), timeout="5s", key="k", headers=headers))
+        await t.advance("5s")
+        with pytest.raises(AskFailed) as failed:
+            await asking
+        assert (failed.value.reason, failed.value.attempts) == (reason, 0)
+        result = await bill.result("order-7")
+        assert (result is not None and result.reason == reason) is is_kept
+        # Nobody asks for the other one, so nothing is written for it.
+        other = await t.send(bill, Order(8), headers={"expires": "0"})
+        await t.settle()
+        assert other.outcome == ("dead_lettered" if t.dead_letters else "accepted")
+        assert len(t.in_topic(REPLIES)) == 1
+
+    run(app, test)
+
+
+def test_other_groups_of_the_topic_do_not_answer() -> None:
+    app, bill = asked()
+
+    @app.share_group("audit", topics="orders", replies=True)
+    async def audit(order: Order) -> None:
+        raise Reject("not for us")
+
+    @app.share_group("mail", topics="orders", replies=True, only=lambda record: False)
+    async def mail(order: Order) -> None: ...
+
+    async def test(t: AppTest) -> None:
+        assert await bill.ask(Order(7, 30), timeout="5s") == Invoice(7, 3000)
+        await t.settle()
+        assert len(t.in_topic(REPLIES)) == 1
 
     run(app, test)
 
