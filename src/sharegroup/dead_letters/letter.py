@@ -134,7 +134,8 @@ class Letter:
     def handed_on(self) -> list[Header]:
         """The headers of a worker's story that a copy keeps."""
         written = self._written
-        return [written[place] for place in self._layout.handed_on]
+        # With names that all letters share: thousands of copies are in memory together.
+        return [(name, written[place][1]) for name, place in self._layout.handed_on]
 
     @property
     def story(self) -> Story:

@@ -13,6 +13,7 @@ and a redrive removes only that one, because the others belong to the applicatio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from sharegroup.client.records import Header
 from sharegroup.dead_letters.story_headers import ATTEMPTS, ORIGIN, PREFIX, STORY, TRACE
@@ -43,6 +44,8 @@ TOLD = STORY.union(
 HANDED_ON = (*ORIGIN, ATTEMPTS, TRACE)
 """Headers of a worker's story that a copy keeps."""
 
+_NAME = itemgetter(0)
+
 KEPT_HEADERS_MAX = 100
 KEPT_NAME_CHARACTERS_MAX = 10_000
 """A longer list of names is a producer's whim, so its layout is not kept."""
@@ -70,8 +73,8 @@ class LetterLayout:
         self.own = own
         """The positions of the application's headers."""
         self.has_origin = places.keys() >= set(ORIGIN)
-        self.handed_on = tuple(places[name] for name in HANDED_ON if name in places)
-        """The positions of what a copy keeps of a worker's story."""
+        self.handed_on = tuple((name, places[name]) for name in HANDED_ON if name in places)
+        """What a copy keeps of a worker's story, with the positions."""
 
     def own_of(self, headers: Sequence[Header]) -> tuple[Header, ...]:
         """The application's headers among these, which have the names of this layout."""
@@ -93,7 +96,7 @@ class LetterLayouts:
         """The layout of a letter with these headers."""
         # Hot path of a redrive.  Consecutive letters mostly have equal names, and lists are
         # compared without the hashes of new strings.
-        names = [name for name, _ in headers]
+        names = list(map(_NAME, headers))
         last = self._last
         if names == last.names:
             return last

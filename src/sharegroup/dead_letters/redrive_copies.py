@@ -273,7 +273,7 @@ async def hand_over(producer: Producer, copy: Copy) -> SendFuture:
     _, target, partition, key, value, headers = copy
     future = producer.send_now(target, value, key=key, headers=headers, partition=partition)
     if future is None:
-        future = await producer.send(target, value, key=key, headers=headers, partition=partition)
+        return await producer.send(target, value, key=key, headers=headers, partition=partition)
     return future
 
 

@@ -247,18 +247,26 @@ class _Slices:
 
     async def _write_copies(self, producer: Producer, chosen: Sequence[Copy]) -> None:
         refused: list[tuple[Copy, KafkaError]] = []
-        futures: list[tuple[Copy, SendFuture]] = []
+        handed_over: list[Copy] = []
+        futures: list[SendFuture] = []
         failed: BaseException | None = None
         for copy in chosen:
             try:
-                futures.append((copy, await hand_over(producer, copy)))
+                future = await hand_over(producer, copy)
             except OF_ONE_TARGET as error:
                 refused.append((copy, error))
             except TransactionAbortable as error:
                 failed = error  # A copy before this one has failed, as its future will say.
                 break
-        for copy, future in futures:
-            error_of_copy = await outcome_of(future)
+            else:
+                handed_over.append(copy)
+                futures.append(future)
+        for copy, future in zip(handed_over, futures, strict=True):
+            # Without a coroutine for each: with the first copy of a batch, all others are done.
+            if future.done():
+                error_of_copy = future.exception()
+            else:
+                error_of_copy = await outcome_of(future)
             if isinstance(error_of_copy, OF_ONE_TARGET):
                 refused.append((copy, error_of_copy))
             failed = failed or error_of_copy

@@ -35,7 +35,7 @@ from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import KafkaError
 from sharegroup.jobs import Job, Jobs, redrive_request
 
-GC_THRESHOLDS = (100_000, 20, 100)
+GC_THRESHOLDS = (400_000, 20, 100)
 
 
 redrive_options = gathered(
