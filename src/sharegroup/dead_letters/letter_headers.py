@@ -92,6 +92,9 @@ class LetterLayouts:
         self._by_names: dict[tuple[str, ...], LetterLayout] = {}
         self._last = LetterLayout([])
 
+    def __len__(self) -> int:
+        return len(self._by_names)
+
     def of(self, headers: Sequence[Header]) -> LetterLayout:
         """The layout of a letter with these headers."""
         # Hot path of a redrive.  Consecutive letters mostly have equal names, and lists are

@@ -36,6 +36,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.jobs import Job, Jobs, redrive_request
 
 GC_THRESHOLDS = (400_000, 20, 100)
+"""The first is several times the number of objects in a slice of a job, so few collections run."""
 
 
 redrive_options = gathered(
