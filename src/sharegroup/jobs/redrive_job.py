@@ -35,7 +35,7 @@ from sharegroup.dead_letters.redrive_copies import (
     outcome_of,
 )
 from sharegroup.errors import KafkaError, TransactionAbortable
-from sharegroup.jobs.filters import filter_of, options_document, options_of, selection_of
+from sharegroup.jobs.filters import LETTERS, options_document, options_of
 from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest, Position, moved
 from sharegroup.jobs.job_run import JobAccess, JobRun
 from sharegroup.jobs.redrive_results import letters_of, redriven_document, redriven_of
@@ -63,13 +63,13 @@ def redrive_request(topic: str, options: RedriveOptions, *, everything: bool = F
     return JobRequest(
         kind=REDRIVE,
         topic=topic,
-        filter=filter_of(options.selection, everything=everything),
+        filter=LETTERS.document(options.selection, everything=everything),
         options=options_document(options),
     )
 
 
 def _options(request: JobRequest) -> RedriveOptions:
-    return options_of(selection_of(request.filter), request.options)
+    return options_of(LETTERS.parsed(request.filter), request.options)
 
 
 async def open_queue(run: JobRun, stack: AsyncExitStack) -> DeadLetterQueue:

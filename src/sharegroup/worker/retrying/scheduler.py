@@ -186,7 +186,7 @@ class Scheduler:
         while True:
             number = control.reading()
             try:
-                control.read(await moves.read_control(), number)
+                control.read(await moves.read_control(), number, clock.wall_ms())
             except KafkaError as error:
                 log.warning(
                     'event=control_unreadable group=%s error="%s: %s" action="commands wait"',

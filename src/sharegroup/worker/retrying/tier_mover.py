@@ -53,6 +53,8 @@ AHEAD_RECORDS = 1_000
 """Limit of a shelf for a tier's partition; high enough that moving never waits for reading."""
 DUE_RECORDS = 50_000
 """Limit of the shelves for all partitions of ``due`` together, where any record may be next."""
+TIDY_MS = 10 * 60 * 1000
+"""Interval at which the owner of a partition deletes the control records whose time is over."""
 STUCK_SECONDS = 1.0
 """Time after which the records for other topics wait no longer for pending writes."""
 
@@ -103,6 +105,7 @@ class TierMover:
         "_steering",
         "_stopping",
         "_targets",
+        "_tidy_ms",
         "partition",
         "shelf",
     )
@@ -123,6 +126,7 @@ class TierMover:
         self._changed = asyncio.Event()
         self._commit_again_ms: int | None = None  # None unless the latest commit has failed.
         self._stopping = False
+        self._tidy_ms = 0  # The first time after this process has read the control topic.
         self._paused = False
         self._targets = Targets()
 
@@ -187,6 +191,10 @@ class TierMover:
                     # Nothing may be moved for long, and the next owner would move it again.
                     await self._commit()
                     self._read_on()
+                    continue
+                if self._steering is not None and self._tidy_ms <= now_ms:
+                    # No timer: the scheduler looks for commands each second.
+                    await self._tidy(self._steering, now_ms)
                     continue
                 times = (self.shelf.ready_ms, again_ms, self._obey_again_ms)
                 due = [at for at in times if at is not None]
@@ -290,6 +298,14 @@ class TierMover:
         else:
             await self._commit()
             self._read_on()
+
+    async def _tidy(self, steering: Steering, now_ms: int) -> None:
+        self._tidy_ms = now_ms + TIDY_MS
+        try:
+            if await steering.tidy():
+                self._tidy_ms = now_ms
+        except KafkaError as error:
+            log.info("event=control_untidied %s error=%r", self._place(), error)
 
     def _send(self, record: TierRecord, write: TierWrite) -> Awaitable[WrittenRecord] | KafkaError:
         try:

@@ -113,7 +113,12 @@ class HandlerRuns:
         parts = self._parts
         limits = parts.limits
         count = record.delivery.delivery_count
-        if not may_run(record.story, delivery_count=count, suspected_from=limits.suspected_from):
+        if not may_run(
+            record.story,
+            delivery_count=count,
+            suspected_from=limits.suspected_from,
+            in_place=self._route.blocks,
+        ):
             self._settlement.put_aside(record)
             return False
         if (caution := parts.cautions.get(record.delivery.topic)) is not None:

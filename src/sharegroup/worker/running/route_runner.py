@@ -216,7 +216,11 @@ class RouteRunner:
 
     def put_aside_waiting(self, *, alone_from: int, but: Sequence[TakenRecord]) -> None:
         """Put aside records not begun that must run alone, except ``but``."""
-        for record in self.queue.take_ready(alone_from=alone_from, but=but):
+        # Those that stay in their place keep their keys, so none behind them may be moved.
+        taken = self.queue.take_ready(
+            alone_from=alone_from, but=but, behind_keys=not self.route.blocks
+        )
+        for record in taken:
             self.settlement.put_aside(record)
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:

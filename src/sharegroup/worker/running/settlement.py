@@ -28,6 +28,7 @@ from sharegroup.worker.decisions.decide import (
     Redeliver,
     Step,
     put_aside,
+    stay,
 )
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Outbox
@@ -117,23 +118,26 @@ class Settlement:
 
     def run_alone(self, record: TakenRecord) -> None:
         """Have a record run while no other handler of the process runs, or put it aside."""
-        if not self._parts.alone.ask(AloneRun(record, self._queue, self.put_aside)):
+        run = AloneRun(record, self._queue, self.put_aside, stays=self.route.blocks)
+        if not self._parts.alone.ask(run):
             self.put_aside(record)
 
     def put_aside(self, record: TakenRecord, *, by_stop: bool = False) -> None:
         """Move a record that no handler has begun, or that a stop has interrupted, to be run anew.
 
-        Its delivery count starts again, so that it is not judged for what others did.
+        Its delivery count starts again, so that it is not judged for what others did.  One whose
+        order counts stays in its place instead.
         """
         if record.is_done:
             return
         parts = self._parts
-        step = put_aside(
+        stays = self.route.blocks and not record.story.suspicions
+        step = (stay if stays else put_aside)(
             record.story,
             delivery_count=record.delivery.delivery_count,
             suspected_from=parts.limits.suspected_from,
             now_ms=parts.clock.wall_ms(),
-            by_stop=by_stop,
+            by_stop=by_stop or (stays and not parts.may_hold),
         )
         if isinstance(step, Postpone):
             suspicions = step.story.suspicions

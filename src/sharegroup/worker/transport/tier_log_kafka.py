@@ -14,6 +14,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -40,6 +41,7 @@ from sharegroup.worker.retrying.tier_log import (
     TierPartition,
     TierRecord,
 )
+from sharegroup.worker.transport.assigned_offsets import member_of, offsets_of_assigned
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +131,7 @@ class KafkaTierLog:
         )
         self._silent_at = None
         self._owners.clear()
-        self._listener = _Listener(consumer, owner, self._owners)
+        self._listener = _Listener(consumer, owner, self._owners, self._group_id)
         consumer.subscribe(topics, listener=self._listener)
         await consumer.start()
 
@@ -270,18 +272,27 @@ class _Listener(RebalanceListener):
         consumer: Consumer,
         owner: TierOwner,
         owners: dict[TierPartition, ConsumerGroupMetadata],
+        group: str,
     ) -> None:
         self._consumer = consumer
+        self._group = group
         self._owner = owner
         self._owners = owners
         """This member as the owner of each partition."""
         self.was_lost = False
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        member = self._consumer.group_metadata()
-        if member.generation_id >= 0:  # Otherwise the membership was lost just now.
+        with suppress(OwnershipLost):  # The membership was lost just now.
+            member = member_of(self._consumer)
             self._owners.update((TierPartition(*where), member) for where in partitions)
-        offsets = await self._consumer.committed(partitions)
+        offsets = await offsets_of_assigned(
+            self._consumer,
+            lambda: self._consumer.committed(partitions),
+            self._group,
+            f"partitions={sorted(map(str, partitions))}",
+        )
+        if offsets is None:
+            return
         await self._owner.assigned(
             {
                 # Without a commit: all records of the log wait (`auto_offset_reset`).

@@ -26,10 +26,11 @@ from sharegroup.errors import (
     GroupAuthorizationFailed,
     InvalidSessionTimeout,
     NetworkException,
+    RequestTimedOut,
     UnreadableBatch,
 )
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition, TierRecord
-from sharegroup.worker.transport import tier_log_kafka
+from sharegroup.worker.transport import assigned_offsets, tier_log_kafka
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 from tests.support.limits import HANGING_SECONDS
 
@@ -54,6 +55,8 @@ class Consumer:
         self.refusal: Exception | None = None
         self.is_closed = False
         self.generation = 7
+        self.committed_errors: list[tuple[int, Exception]] = []
+        """Of the next questions for committed offsets, each with the generation since then."""
         self.listener: Any = None
         self.stored: dict[TopicPartition, OffsetAndMetadata | None] = {
             ONE: OffsetAndMetadata(4, "done")
@@ -67,6 +70,8 @@ class Consumer:
         pass
 
     def group_metadata(self) -> ConsumerGroupMetadata:
+        if self.generation < 0:
+            raise CommitFailedError("this consumer is not a member")
         return ConsumerGroupMetadata("g.scheduler", self.generation, "m")
 
     async def close(self, timeout: float) -> None:
@@ -89,6 +94,9 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        if self.committed_errors:
+            self.generation, error = self.committed_errors.pop(0)
+            raise error
         return {where: self.stored.get(where) for where in partitions}
 
     async def commit(self, offsets: Any) -> None:
@@ -233,6 +241,23 @@ def test_member_that_was_lost_before_it_heard_of_its_assignment_owns_nothing() -
         await tier_log.read(1)
         with pytest.raises(OwnershipLost, match="not assigned"):
             tier_log.member_of(FIRST)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("generation", "owned"), [(7, [FIRST]), (-1, [])])
+def test_assignment_waits_for_its_offsets_or_for_the_end_of_the_membership(
+    generation: int, owned: list[TierPartition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listener that raises would end the membership, and rebalance the whole group."""
+    monkeypatch.setattr(assigned_offsets, "PAUSE_SECONDS", 0.001)
+    silent = RequestTimedOut("silent")
+
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.committed_errors = [(7, silent), (generation, silent)]
+        consumer.answers.append(consumer.assigned(ONE))
+        assert await tier_log.read(1) == {}
+        assert [list(partitions) for partitions in owner.told] == ([owned] if owned else [])
 
     play(scene)
 
