@@ -86,7 +86,12 @@ def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
 
 def redrive_headers(story: Story) -> tuple[Header, ...]:
     """The headers that another record needs to continue the number of redrives; maybe none."""
-    return ((REDRIVES, _count(story.redrives)),) if story.redrives else ()
+    return (redrives_header(story.redrives),) if story.redrives else ()
+
+
+def redrives_header(count: int) -> Header:
+    """The header with the number of redrives."""
+    return REDRIVES, _count(count)
 
 
 def story_of(headers: Sequence[Header]) -> Story:

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.dead_letters.letter import DEAD, LETTER_BYTES_MAX
+from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
+from sharegroup.dead_letters.letter_headers import DEAD
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.story import NEW, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, story_headers
