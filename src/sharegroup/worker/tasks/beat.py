@@ -94,7 +94,10 @@ def _declare(tasks: TaskApp, on: Connected, name: str, entry: dict[str, Any]) ->
         )
     message = message_for(task_name, entry.get("args") or (), entry.get("kwargs") or {})
     if task is not None:
-        task.check_arguments(message)
+        try:
+            task.check_arguments(message)
+        except TypeError as error:
+            raise InvalidConfig(f"{whose}: {error}") from error
     queue = options.get("queue") or tasks.queue_of(
         task_name, None if task is None else task.options
     )

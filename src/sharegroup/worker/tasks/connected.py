@@ -105,9 +105,8 @@ class Connected:
     async def forget(self, queue: str, task_id: str) -> None:
         """Let the result of a task expire."""
         store, name = self.app.outlet.store, result_name(self.queues[queue].route.group, task_id)
-        assert store is not None, "checked with the first look at it"
-        stored = await store.get(name)
-        if stored is not None:
+        stored = None if store is None else await store.get(name)
+        if store is not None and stored is not None:
             await store.put(name, stored, keep_seconds=FORGOTTEN_SECONDS)
 
 

@@ -309,7 +309,6 @@ OF_THE_MODULE: Mapping[str, str] = {
     **dict.fromkeys(("group", "chord", "chunks", "xmap", "xstarmap"), _FAN_OUT),
     "GroupResult": _FAN_OUT,
     "ResultSet": "a list of AsyncResult",
-    "Task": f"plain functions with @app.task(bind=True); {_EVENTS}",
     "current_task": "@app.task(bind=True) and self.request",
     "current_app": "the TaskApp of your project",
     "Celery": "TaskApp: from sharegroup.worker.tasks import TaskApp as Celery",

@@ -11,6 +11,7 @@ from sharegroup.worker.tasks.elsewhere import OF_A_REQUEST, lacks
 
 if TYPE_CHECKING:
     from sharegroup.worker.records.record import Record
+    from sharegroup.worker.tasks.task_app import TaskApp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +44,5 @@ class TaskRequest:
 DIRECTLY = TaskRequest()
 CURRENT_REQUEST: ContextVar[TaskRequest] = ContextVar("sharegroup_task", default=DIRECTLY)
 """The run of the task that is running in this coroutine or thread."""
+CURRENT_APP: ContextVar[TaskApp | None] = ContextVar("sharegroup_task_app", default=None)
+"""The application that runs the task of this coroutine or thread; shared tasks belong to it."""

@@ -172,6 +172,11 @@ class AsyncResult:
     # Their parts.
 
     async def _facts(self, on: Connected) -> Result[Any] | None:
+        if on.app.store is None:
+            raise InvalidConfig(
+                f"{self._app!r} keeps no results: TaskApp(..., backend='redis://...'), "
+                f"'postgresql://...' or 'sqlite:///...', here and in the workers"
+            )
         for queue in self._queues(on):
             facts = await on.queues[queue].result(self.id)
             if facts is not None:

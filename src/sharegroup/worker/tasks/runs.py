@@ -27,7 +27,7 @@ from sharegroup.worker.records.record import Record
 from sharegroup.worker.results.result import id_of, is_kept
 from sharegroup.worker.running.threads import HandlerThreads
 from sharegroup.worker.tasks.message import NotJson, TaskMessage, plain
-from sharegroup.worker.tasks.request import CURRENT_REQUEST, TaskRequest
+from sharegroup.worker.tasks.request import CURRENT_APP, CURRENT_REQUEST, TaskRequest
 from sharegroup.worker.tasks.task import Ignore, Task
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class QueueRuns:
         """Run a task."""
         task = self._known(message)
         request = self._request(message, record)
+        # Needs no reset: the context belongs to the slot, which runs tasks of this application.
+        CURRENT_APP.set(self._tasks)
         token = CURRENT_REQUEST.set(request)
         try:
             value = await self._limited(task, message)

@@ -20,6 +20,7 @@ from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.checks import is_whole
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.records.outcomes import RetryAfter
+from sharegroup.worker.results.result import checked_id
 from sharegroup.worker.tasks import results
 from sharegroup.worker.tasks.elsewhere import OF_A_CALL, OF_RETRY, OF_TASKS, lacks
 from sharegroup.worker.tasks.message import TaskMessage, message_for
@@ -292,7 +293,7 @@ def call_of(
     ignored = options.get("ignore_result", of_task.ignore_result)
     return TaskCall(
         message=message,
-        id=str(options.get("task_id") or uuid4()),
+        id=checked_id(options.get("task_id", str(uuid4()))),
         queue=app.queue_of(message.task, of_task, options.get("queue")),
         headers=options.get("headers", {}),
         ignore_result=app.conf.task_ignore_result if ignored is None else ignored,

@@ -36,6 +36,7 @@ from sharegroup.worker.tasks.connected import Client, Connected, connected
 from sharegroup.worker.tasks.elsewhere import OF_A_TASK_APP, OF_THE_ARGUMENTS, lacks
 from sharegroup.worker.tasks.message import message_for
 from sharegroup.worker.tasks.options import TaskArguments, TaskOptions, task_options
+from sharegroup.worker.tasks.request import CURRENT_APP
 from sharegroup.worker.tasks.settings import Backend, Settings, read_object
 from sharegroup.worker.tasks.task import Task, TaskCall, call_of
 
@@ -61,7 +62,13 @@ _MADE: list[TaskApp] = []
 
 
 def current_app(task_name: str) -> TaskApp:
-    """Return the application that was made last; raises RuntimeError without one."""
+    """Return the application that runs the current task, otherwise the one that was made last.
+
+    Raises RuntimeError without one.
+    """
+    running = CURRENT_APP.get()
+    if running is not None:
+        return running
     if not _MADE:
         raise RuntimeError(
             f"task {task_name!r} is shared, and no TaskApp was made in this process: import the "
@@ -211,6 +218,10 @@ class TaskApp:
     def test(self, **options: Any) -> AppTest:
         """Run the tasks in the process of a test, without a broker and in virtual time."""
         return self.worker_app.test(**options)
+
+    def set_current(self) -> None:
+        """Make this the application of shared tasks, in place of the one that was made last."""
+        _MADE.append(self)
 
     def close(self) -> None:
         """Close the producer of this process; the next call makes a new one."""
