@@ -41,6 +41,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         """Return a public name, or raise what to use in place of one of Celery's."""
+        # Imported here, because a name that is there does not need it.
         from sharegroup.worker.tasks.elsewhere import refuse_import
 
         return _names(name) if name in __all__ else refuse_import(name)

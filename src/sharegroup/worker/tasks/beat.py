@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.suggestions import did_you_mean
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
+from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.connected import Connected
 from sharegroup.worker.tasks.elsewhere import OF_A_CALL, OF_AN_ENTRY
 from sharegroup.worker.tasks.message import message_for
-
-if TYPE_CHECKING:
-    from sharegroup.worker.tasks.task_app import TaskApp
 
 KEYS = ("task", "schedule", "args", "kwargs", "options", "revision")
 OPTIONS = ("queue", "expires", "priority")
@@ -69,7 +67,7 @@ def _text(field: Field) -> str:
     return ",".join(map(str, sorted(field)))
 
 
-def declare_schedules(tasks: TaskApp, on: Connected) -> None:
+def declare_schedules(tasks: Tasks, on: Connected) -> None:
     """Add the schedules of the settings to the application."""
     for name, entry in tasks.conf.beat_schedule.items():
         whose = f"beat_schedule[{name!r}]"
@@ -81,7 +79,7 @@ def declare_schedules(tasks: TaskApp, on: Connected) -> None:
         _declare(tasks, on, name, dict(entry))
 
 
-def _declare(tasks: TaskApp, on: Connected, name: str, entry: dict[str, Any]) -> None:
+def _declare(tasks: Tasks, on: Connected, name: str, entry: dict[str, Any]) -> None:
     whose = f"beat_schedule[{name!r}]"
     options = dict(entry.get("options") or {})
     refuse_unknown(options, OPTIONS, f"{whose}: options", OF_A_CALL, "a schedule")

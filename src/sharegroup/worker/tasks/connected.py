@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.suggestions import did_you_mean
@@ -22,13 +22,11 @@ from sharegroup.worker.results.result import ID_HEADER, KEEP_HEADER, NOT_KEPT, r
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.sender import Sender
 from sharegroup.worker.stores.store import StoreUnavailable
+from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.message import TaskMessage
 from sharegroup.worker.tasks.runs import QueueRuns
 from sharegroup.worker.tasks.settings import Settings, servers_of, store_of
 from sharegroup.worker.tasks.task import TaskCall
-
-if TYPE_CHECKING:
-    from sharegroup.worker.tasks.task_app import TaskApp
 
 HIGH, LOW = "high", "low"
 WEIGHT_HIGH, WEIGHT_NORMAL = 10, 3
@@ -122,7 +120,7 @@ class Client:
         self.thread.close()
 
 
-def connected(tasks: TaskApp, queues: tuple[str, ...]) -> Connected:
+def connected(tasks: Tasks, queues: tuple[str, ...]) -> Connected:
     """Declare the application, which is not connected yet."""
     conf = tasks.conf
     options = {"announce": conf.worker_enable_remote_control, **tasks.app_options}
@@ -141,7 +139,7 @@ def connected(tasks: TaskApp, queues: tuple[str, ...]) -> Connected:
     return Connected(app, declared, conf.task_queue_max_priority)
 
 
-def _queue(tasks: TaskApp, app: App, queue: str) -> Routed[TaskMessage, Any]:
+def _queue(tasks: Tasks, app: App, queue: str) -> Routed[TaskMessage, Any]:
     conf: Settings = tasks.conf
     group = f"{tasks.main}.{queue}"
     options: dict[str, Any] = {"concurrency": conf.worker_concurrency}

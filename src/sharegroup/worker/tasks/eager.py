@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sharegroup.worker.decisions.messages import trace_of
 from sharegroup.worker.records.outcomes import HandlerDecision, Release, RetryAfter
+from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.message import plain
 from sharegroup.worker.tasks.request import CURRENT_REQUEST, TaskRequest
 from sharegroup.worker.tasks.results import AsyncResult, EagerResult
-
-if TYPE_CHECKING:
-    from sharegroup.worker.tasks.task import Task, TaskCall
-    from sharegroup.worker.tasks.task_app import TaskApp
+from sharegroup.worker.tasks.task import Ignore, Task, TaskCall
 
 RUNS_MAX = 1_000
 """The runs of an eager task that is retried without a limit."""
 
 
 def run(
-    app: TaskApp, task: Task[..., Any], call: TaskCall, chance: Callable[[], float]
+    app: Tasks, task: Task[..., Any], call: TaskCall, chance: Callable[[], float]
 ) -> AsyncResult:
     """Run a task until it returns or fails finally, and return its result.
 
@@ -41,8 +39,6 @@ def run(
 def _once(
     task: Task[..., Any], call: TaskCall, retries: int, chance: Callable[[], float]
 ) -> tuple[Any, Exception | None]:
-    from sharegroup.worker.tasks.task import Ignore
-
     message = call.message
     request = TaskRequest(
         id=call.id,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sharegroup.worker.ports import RealTimeClock
+from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.elsewhere import OF_A_REQUEST, lacks
 
 if TYPE_CHECKING:
     from sharegroup.worker.records.record import Record
-    from sharegroup.worker.tasks.task_app import TaskApp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class TaskRequest:
     """The headers of the record that are text."""
     called_directly: bool = True
     """Whether the function was called as a plain one."""
+    now_ms: Callable[[], int] = RealTimeClock().wall_ms
+    """The time since 1970, by the clock of the worker."""
     record: Record | None = None
     """The record, to renew its lock or to see its failures; None without a worker."""
 
@@ -44,5 +47,5 @@ class TaskRequest:
 DIRECTLY = TaskRequest()
 CURRENT_REQUEST: ContextVar[TaskRequest] = ContextVar("sharegroup_task", default=DIRECTLY)
 """The run of the task that is running in this coroutine or thread."""
-CURRENT_APP: ContextVar[TaskApp | None] = ContextVar("sharegroup_task_app", default=None)
+CURRENT_APP: ContextVar[Tasks | None] = ContextVar("sharegroup_task_app", default=None)
 """The application that runs the task of this coroutine or thread; shared tasks belong to it."""

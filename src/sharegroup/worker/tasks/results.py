@@ -19,12 +19,9 @@ from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.results.result import Result, ResultState
+from sharegroup.worker.tasks.application import Connection, Tasks
 from sharegroup.worker.tasks.elsewhere import OF_A_RESULT, PAGE, lacks
 from sharegroup.worker.tasks.request import CURRENT_REQUEST
-
-if TYPE_CHECKING:
-    from sharegroup.worker.tasks.connected import Connected
-    from sharegroup.worker.tasks.task_app import TaskApp
 
 PENDING, RETRY, SUCCESS = "PENDING", "RETRY", "SUCCESS"
 FAILURE, REVOKED = "FAILURE", "REVOKED"
@@ -62,7 +59,7 @@ class AsyncResult:
     def __init__(
         self,
         task_id: str,
-        app: TaskApp,
+        app: Tasks,
         *,
         queue: str | None = None,
         ignored: bool = False,
@@ -171,7 +168,7 @@ class AsyncResult:
 
     # Their parts.
 
-    async def _facts(self, on: Connected) -> Result[Any] | None:
+    async def _facts(self, on: Connection) -> Result[Any] | None:
         if on.app.store is None:
             raise InvalidConfig(
                 f"{self._app!r} keeps no results: TaskApp(..., backend='redis://...'), "
@@ -183,7 +180,7 @@ class AsyncResult:
                 return facts
         return None
 
-    async def _outcome(self, on: Connected, limit: float, interval: float) -> Result[Any]:
+    async def _outcome(self, on: Connection, limit: float, interval: float) -> Result[Any]:
         _, clock = on.any_sender().connected()
         until, pause = clock.now() + limit, min(FIRST_PAUSE_SECONDS, interval)
         while True:
@@ -199,14 +196,14 @@ class AsyncResult:
             await clock.sleep_until(min(clock.now() + pause, until))
             pause = min(pause * 2, interval)
 
-    async def _revoke(self, on: Connected) -> bool:
+    async def _revoke(self, on: Connection) -> bool:
         return any([await on.revoke(queue, self.id) for queue in self._queues(on)])
 
-    async def _forget(self, on: Connected) -> None:
+    async def _forget(self, on: Connection) -> None:
         for queue in self._queues(on):
             await on.forget(queue, self.id)
 
-    def _queues(self, on: Connected) -> tuple[str, ...]:
+    def _queues(self, on: Connection) -> tuple[str, ...]:
         return (self.queue,) if self.queue is not None else tuple(on.queues)
 
     def _limit(self, timeout: float | timedelta | None) -> float:
@@ -264,7 +261,7 @@ class EagerResult(AsyncResult):
     def __init__(
         self,
         task_id: str,
-        app: TaskApp,
+        app: Tasks,
         value: Any,
         error: BaseException | None,
         trace: str,

@@ -26,13 +26,13 @@ from sharegroup.worker.records.outcomes import HandlerDecision, HandlingTimeout,
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.results.result import id_of, is_kept
 from sharegroup.worker.running.threads import HandlerThreads
+from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.message import NotJson, TaskMessage, plain
 from sharegroup.worker.tasks.request import CURRENT_APP, CURRENT_REQUEST, TaskRequest
 from sharegroup.worker.tasks.task import Ignore, Task
 
 if TYPE_CHECKING:
     from sharegroup.worker.routed import Routed
-    from sharegroup.worker.tasks.task_app import TaskApp
 
 HOSTNAME = socket.gethostname()[:100]
 
@@ -40,7 +40,7 @@ HOSTNAME = socket.gethostname()[:100]
 class QueueRuns:
     """Runs the tasks of a queue."""
 
-    def __init__(self, tasks: TaskApp, queue: str) -> None:
+    def __init__(self, tasks: Tasks, queue: str) -> None:
         self._tasks = tasks
         self._queue = queue
         self._threads: HandlerThreads | None = None
@@ -85,7 +85,7 @@ class QueueRuns:
 
     def _known(self, message: TaskMessage) -> Task[..., Any]:
         tasks = self._tasks.tasks
-        task = tasks.get(message.task)
+        task: Task[..., Any] | None = tasks.get(message.task)
         if task is None:
             raise Reject(
                 f"this worker has no task {message.task!r:.200}"
@@ -99,6 +99,7 @@ class QueueRuns:
         return task
 
     def _request(self, message: TaskMessage, record: Record) -> TaskRequest:
+        assert self.routed is not None, "declared before it runs"
         headers = {
             name: content.decode(errors="replace")
             for name, content in record.headers
@@ -120,6 +121,7 @@ class QueueRuns:
             },
             headers=headers,
             called_directly=False,
+            now_ms=self.routed.send.connected()[1].wall_ms,
             record=record,
         )
 

@@ -36,6 +36,7 @@ def store_of(backend: Backend) -> Store | None:
         if not hasattr(store, "reserve"):
             raise InvalidConfig(f"backend: the function returned {store!r:.80}; expected a store")
         return store
+    # Imported here, because each of them needs a client that may not be installed.
     from sharegroup.worker import MemoryStore, PostgresStore, RedisStore, SqliteStore
 
     scheme, _, rest = backend.partition("://")

@@ -7,11 +7,12 @@ add(2, 3)                            calls the function, here and now
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
 from uuid import uuid4
 
@@ -19,17 +20,17 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.checks import is_whole
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
+from sharegroup.worker.durations import due_ms_of
 from sharegroup.worker.records.outcomes import RetryAfter
 from sharegroup.worker.results.result import checked_id
 from sharegroup.worker.tasks import results
+from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.elsewhere import OF_A_CALL, OF_RETRY, OF_TASKS, lacks
 from sharegroup.worker.tasks.message import TaskMessage, message_for
 from sharegroup.worker.tasks.options import TaskOptions
+from sharegroup.worker.tasks.registry import current_app
 from sharegroup.worker.tasks.request import CURRENT_REQUEST, TaskRequest
 from sharegroup.worker.tasks.settings import CHECKS
-
-if TYPE_CHECKING:
-    from sharegroup.worker.tasks.task_app import TaskApp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +74,7 @@ class Task(Generic[P, R]):
     MaxRetriesExceededError = MaxRetriesExceededError
 
     def __init__(
-        self, function: Callable[..., Any], options: TaskOptions, app: TaskApp | None
+        self, function: Callable[..., Any], options: TaskOptions, app: Tasks | None
     ) -> None:
         self.run = function
         self.options = options
@@ -89,12 +90,10 @@ class Task(Generic[P, R]):
         functools.update_wrapper(own, function, updated=())
 
     @property
-    def app(self) -> TaskApp:
+    def app(self) -> Tasks:
         """The application of the task; of a shared one, the one that was made last."""
         if self._app is not None:
             return self._app
-        from sharegroup.worker.tasks.task_app import current_app
-
         return current_app(self.name)
 
     @property
@@ -132,7 +131,7 @@ class Task(Generic[P, R]):
         """
         call = self._call(args, kwargs, options)
         if self.app.conf.task_always_eager:
-            return self.app.run_eagerly(self, call)
+            return self.apply(args, kwargs, **options)
         self.app.send(call)
         return self._result(call)
 
@@ -140,7 +139,8 @@ class Task(Generic[P, R]):
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> results.AsyncResult:
         """Run the task here and now, with its retries, and return its result."""
-        return self.app.run_eagerly(self, self._call(args, kwargs, options))
+        result: results.AsyncResult = self.app.run_eagerly(self, self._call(args, kwargs, options))
+        return result
 
     def delay_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send the task when Django's transaction commits, or now if there is none."""
@@ -154,7 +154,7 @@ class Task(Generic[P, R]):
         If the process dies between the commit and the call, the task is not sent; the backend of
         `django.tasks` (`sharegroup.django`) has an outbox for that.
         """
-        from django.db import transaction  # Of the application: it uses Django.
+        from django.db import transaction  # Here, because only projects with Django have it.
 
         self._call(args, kwargs, options)
         transaction.on_commit(lambda: self.apply_async(args, kwargs, **options))
@@ -171,9 +171,8 @@ class Task(Generic[P, R]):
         """Send the task to a worker, with options, in a coroutine."""
         call = self._call(args, kwargs, options)
         if self.app.conf.task_always_eager:
-            import asyncio
-
-            return await asyncio.to_thread(self.app.run_eagerly, self, call)
+            # In a thread, because one with a loop cannot run another for a coroutine.
+            return await asyncio.to_thread(self.apply, args, kwargs, **options)
         await self.app.asend(call)
         return self._result(call)
 
@@ -213,11 +212,8 @@ class Task(Generic[P, R]):
         if eta is not None:
             if countdown is not None:
                 raise ValueError(f"{whose}: countdown and eta; expected one of them")
-            if eta.utcoffset() is None:
-                raise ValueError(
-                    f"{whose}: eta {eta} has no zone; expected datetime.now(UTC) + ..."
-                )
-            countdown = max(eta - datetime.now(UTC), timedelta())
+            now_ms = request.now_ms()
+            countdown = max(due_ms_of(eta, now_ms=now_ms) - now_ms, 0) / 1000
         delay = self.default_retry_delay if countdown is None else countdown
         raise RetryAfter(delay, _reason(error)) from error
 
@@ -271,7 +267,7 @@ class Task(Generic[P, R]):
 
 
 def call_of(
-    app: TaskApp, message: TaskMessage, given: Mapping[str, Any], of_task: TaskOptions
+    app: Tasks, message: TaskMessage, given: Mapping[str, Any], of_task: TaskOptions
 ) -> TaskCall:
     """Check the options of a call."""
     whose = f"task {message.task!r}"

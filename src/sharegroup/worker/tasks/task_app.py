@@ -36,7 +36,7 @@ from sharegroup.worker.tasks.connected import Client, Connected, connected
 from sharegroup.worker.tasks.elsewhere import OF_A_TASK_APP, OF_THE_ARGUMENTS, lacks
 from sharegroup.worker.tasks.message import message_for
 from sharegroup.worker.tasks.options import TaskArguments, TaskOptions, task_options
-from sharegroup.worker.tasks.request import CURRENT_APP
+from sharegroup.worker.tasks.registry import MADE, SHARED
 from sharegroup.worker.tasks.settings import Backend, Settings, read_object
 from sharegroup.worker.tasks.task import Task, TaskCall, call_of
 
@@ -55,26 +55,6 @@ APP_OPTIONS = (
 )
 """The arguments that are those of `App`."""
 ARGUMENTS = ("broker", "backend", "include", *APP_OPTIONS)
-SHARED: dict[str, Task[..., Any]] = {}
-"""The tasks of `shared_task`, by their names; all applications have them."""
-_MADE: list[TaskApp] = []
-"""The applications of this process; the last one is the current one."""
-
-
-def current_app(task_name: str) -> TaskApp:
-    """Return the application that runs the current task, otherwise the one that was made last.
-
-    Raises RuntimeError without one.
-    """
-    running = CURRENT_APP.get()
-    if running is not None:
-        return running
-    if not _MADE:
-        raise RuntimeError(
-            f"task {task_name!r} is shared, and no TaskApp was made in this process: import the "
-            f"module that makes it in the package's __init__.py: from .celery import app"
-        )
-    return _MADE[-1]
 
 
 class TaskApp:
@@ -124,7 +104,7 @@ class TaskApp:
         self._worker_process = 0
         """The process in which it was started; a forked one has no worker."""
         self._clients: PerProcess[Client] = PerProcess()
-        _MADE.append(self)
+        MADE.append(self)
 
     # Declarations.
 
@@ -221,7 +201,7 @@ class TaskApp:
 
     def set_current(self) -> None:
         """Make this the application of shared tasks, in place of the one that was made last."""
-        _MADE.append(self)
+        MADE.append(self)
 
     def close(self) -> None:
         """Close the producer of this process; the next call makes a new one."""
@@ -311,7 +291,7 @@ class TaskApp:
             except BaseException as error:
                 future.cancel()
                 if isinstance(error, WaitTimeout) and not future.done():
-                    raise self._late(limit) from error
+                    raise self._late(limit, worker) from error
                 raise
         client = self._client()
         try:
@@ -366,13 +346,13 @@ class TaskApp:
         except TimeoutError as error:
             if not timeout.expired():
                 raise
-            raise self._late(limit) from error
+            raise self._late(limit, client.connected) from error
 
-    def _late(self, limit: float) -> TimeoutError:
-        where = "" if self._worker is None else f" of {self._worker.app.cluster.where}"
+    def _late(self, limit: float, on: Connected) -> TimeoutError:
         return TimeoutError(
-            f"TaskApp {self.main!r}: no answer{where} within {limit:g} s; look whether the broker "
-            f"and the backend can be reached. A task that was being sent may have been written"
+            f"TaskApp {self.main!r}: no answer from {on.app.cluster.where} within {limit:g} s; "
+            f"look whether the broker and the backend can be reached. A task that was being sent "
+            f"may have been written"
         )
 
     # Without a worker.

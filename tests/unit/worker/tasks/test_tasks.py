@@ -21,6 +21,7 @@ from sharegroup.worker.tasks import (
     TaskFailed,
     TaskRevokedError,
     crontab,
+    registry,
     shared_task,
     task_app,
 )
@@ -34,8 +35,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tasks and applications of a test are not those of the next one."""
-    monkeypatch.setattr(task_app, "SHARED", {})
-    monkeypatch.setattr(task_app, "_MADE", [])
+    shared: dict[str, Any] = {}
+    made: list[TaskApp] = []
+    for module in (registry, task_app):
+        monkeypatch.setattr(module, "SHARED", shared)
+        monkeypatch.setattr(module, "MADE", made)
     return
 
 
