@@ -71,8 +71,6 @@ class TaskCall(NamedTuple):
 class Task(Generic[P, R]):
     """A function that runs in a worker; ``delay`` and ``apply_async`` send it there."""
 
-    MaxRetriesExceededError = MaxRetriesExceededError
-
     def __init__(
         self, function: Callable[..., Any], options: TaskOptions, app: Tasks | None
     ) -> None:
@@ -110,6 +108,11 @@ class Task(Generic[P, R]):
     def default_retry_delay(self) -> float:
         """Seconds before a run that failed is tried again."""
         return self.options.default_retry_delay
+
+    @property
+    def MaxRetriesExceededError(self) -> type[Exception]:  # noqa: N802  As Celery.
+        """The class of that name, for ``except self.MaxRetriesExceededError``."""
+        return MaxRetriesExceededError
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now; of a coroutine function the result is awaited."""
