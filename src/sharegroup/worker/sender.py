@@ -6,6 +6,8 @@ of the application that the handler belongs to.  The producer is available
     in a running app        in its handlers and hooks, and after `App.start`
     in ``app.client()``     for processes that only send, such as a web server
     in ``app.test()``       where nothing leaves the process
+
+In a process of a handler (``processes=...``), senders use the producer of the worker.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
-from sharegroup.worker.records.record import CURRENT_OUTBOX
+from sharegroup.worker.records.record import CURRENT_OUTBOX, WAY
 from sharegroup.worker.results.asks import Asks, OpenReplyLog
 from sharegroup.worker.results.result import ID_HEADER, checked_id
 from sharegroup.worker.retrying.postponer import Postponer
@@ -39,7 +41,7 @@ BeforeSend = Callable[[str, list[Header]], None]
 """Called with the topic and the headers of a record before it is sent; may add headers."""
 
 BLOCKING_SECONDS = 60.0
-OF_A_PROCESS = "with processes=..., let the handler return the payload, and send it in a middleware"
+OF_A_PROCESS = "let the handler return the payload, and send it in a middleware"
 
 
 class NotConnected(RuntimeError):
@@ -69,7 +71,11 @@ class Outlet:
     def waiting_asks(self) -> Asks:
         """Return the asks of this process; the application is connected."""
         if self.asks is None:
-            assert self.open_replies is not None, "it is set before an application is connected"
+            if self.open_replies is None:
+                raise NotConnected(
+                    "ask: a process of a handler (processes=...) gets no replies; ask in a handler "
+                    "without processes"
+                )
             self.asks = Asks(replies_topic(self.app_name), self.open_replies)
         return self.asks
 
@@ -188,9 +194,11 @@ class Sender(Generic[Sent]):
         Blocks for up to 60 seconds until the record is durable.
         """
         self.connected()
-        loop = self.outlet.loop
-        assert loop is not None, "a connected sender has a loop"
-        if asyncio._get_running_loop() is loop:  # The loop would wait for itself.
+        way, loop = WAY.get(), self.outlet.loop
+        assert loop is not None or way is not None, "a connected sender has a loop"
+        running = asyncio._get_running_loop()
+        if running is not None and (running is loop or way is not None):
+            # The loop would wait for itself.
             name = self._route.shape.name
             raise RuntimeError(
                 f"{name}.send.blocking: on the event loop, use `await {name}.send(...)`"
@@ -207,6 +215,9 @@ class Sender(Generic[Sent]):
             id=id,
             expires=expires,
         )
+        if loop is None:
+            assert way is not None, "as above"
+            return way.run(sending, BLOCKING_SECONDS)
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
     def _postponer(self, outbox: Outbox, clock: WorkerClock) -> Postponer:
@@ -223,20 +234,27 @@ class Sender(Generic[Sent]):
         outlet = self.outlet
         if outlet.outbox is not None and outlet.clock is not None:
             return CURRENT_OUTBOX.get() or outlet.outbox, outlet.clock
+        if (way := WAY.get()) is not None:
+            return way.outbox, way.clock
         whose = f"{self._route.shape.name}.send"
         if not outlet.app_name:
             raise NotConnected(
                 f"{whose}: the handler belongs to no App yet; declare it with @app.share_group, or "
-                f"pass it to app.routes ({OF_A_PROCESS})"
+                f"pass it to app.routes"
             )
         raise NotConnected(
             f"{whose}: App {outlet.app_name!r} has no producer here; send from a running app, "
             f"or inside `async with app.client():`, or in a test inside `async with app.test():` "
-            f"({OF_A_PROCESS}; without asyncio, write to the handler's topic with "
+            f"(without asyncio, write to the handler's topic with "
             f"sharegroup.client.sync.Producer)"
         )
 
     def _store(self) -> Store:
+        if WAY.get() is not None:
+            raise InvalidConfig(
+                f"{self._route.shape.name}.send: unique is not available in a process of a "
+                f"handler (processes=...): {OF_A_PROCESS}"
+            )
         if self.outlet.store is None:
             raise InvalidConfig(
                 f"{self._route.shape.name}.send: unique requires a store, and App "

@@ -77,20 +77,41 @@ ATTEMPTS_KEPT = 20
 MESSAGE_CHARACTERS_MAX = 500
 CRASHES_ALONE_MAX = 2
 """The number of deliveries of a suspect that may end without an outcome, as after a crash."""
+ASIDE_MS = 100
+"""Pause until a suspect that stays in its place asks again for its turn to run alone."""
 
 ACCEPT = Accept()
 REDELIVER = Redeliver()
 
 
-def may_run(story: Story, *, delivery_count: int, suspected_from: int) -> bool:
+def may_run(
+    story: Story, *, delivery_count: int, suspected_from: int, in_place: bool = False
+) -> bool:
     """Whether a record may run; if not, it is put aside.
 
     ``suspected_from`` is the delivery count from which the group's records are suspected to end
-    their processes.
+    their processes.  With ``in_place`` they are not moved, so as many more deliveries are allowed.
     """
+    if in_place and story.suspicions == 0:
+        return delivery_count < suspected_from + CRASHES_ALONE_MAX
     if story.suspicions == 0:
         return delivery_count < suspected_from
     return not _is_exhausted(story, delivery_count, suspected_from)
+
+
+def stay(
+    story: Story, *, delivery_count: int, suspected_from: int, now_ms: int, by_stop: bool
+) -> Hold | Redeliver | Bury:
+    """Decide about a record as `put_aside` does, if its group handles records in their order.
+
+    It stays in its place, because records of its key must not overtake it.  There a release costs
+    no delivery, and it asks for its turn again and again.
+    """
+    if not may_run(
+        story, delivery_count=delivery_count, suspected_from=suspected_from, in_place=True
+    ):
+        return Bury(story, DeadLetterReason.DELIVERIES_EXHAUSTED)  # 13
+    return REDELIVER if by_stop else Hold(replace(story, due_ms=now_ms + ASIDE_MS))
 
 
 def put_aside(

@@ -113,7 +113,12 @@ class HandlerRuns:
         parts = self._parts
         limits = parts.limits
         count = record.delivery.delivery_count
-        if not may_run(record.story, delivery_count=count, suspected_from=limits.suspected_from):
+        if not may_run(
+            record.story,
+            delivery_count=count,
+            suspected_from=limits.suspected_from,
+            in_place=self._route.blocks,
+        ):
             self._settlement.put_aside(record)
             return False
         if (caution := parts.cautions.get(record.delivery.topic)) is not None:
@@ -191,11 +196,7 @@ class HandlerRuns:
             settlement.lost(record, error)
             return
         if type(error) is Stopped:
-            # A release would cost a delivery, and the next one may be that of a verdict (ADR 0035).
-            if record.runs_alone(parts.limits.alone_from):
-                settlement.put_aside(record, by_stop=True)
-            else:
-                settlement.carry_out(record, Redeliver(), at_close=True)
+            self._stopped(record)
             return
         # Row 16 of «Outcomes of a record»: the decision counts, and the exception is reported only.
         if decision is not None:
@@ -232,6 +233,19 @@ class HandlerRuns:
         if self._breaker is not None:
             self._breaker.succeeded(now - seconds)
         self._settlement.accept(record, seconds)
+
+    def _stopped(self, record: TakenRecord) -> None:
+        """Release a record that a stop has interrupted, or put it aside."""
+        # A release would cost a delivery, and the next one may be that of a verdict (ADR 0035).  It
+        # would also forget the failures of a held record (ADR 0055).
+        if record.runs_alone(self._parts.limits.alone_from) or (
+            record.has_unsaved_failures and not self._route.blocks
+        ):
+            if isinstance(record.delivery, ConsumedRecord):
+                record.delivery.drop_outputs()  # The run that was interrupted sent them.
+            self._settlement.put_aside(record, by_stop=True)
+        else:
+            self._settlement.carry_out(record, Redeliver(), at_close=True)
 
     def _judge(
         self,

@@ -205,7 +205,9 @@ class RecordQueue:
         self.ready.extend(remaining)
         return taken
 
-    def take_ready(self, *, alone_from: int, but: Sequence[TakenRecord] = ()) -> list[TakenRecord]:
+    def take_ready(
+        self, *, alone_from: int, but: Sequence[TakenRecord] = (), behind_keys: bool = True
+    ) -> list[TakenRecord]:
         """Remove and return unsettled records that are ready, or behind their keys or the rate.
 
         Only those that must run alone, and none of ``but``.
@@ -213,7 +215,7 @@ class RecordQueue:
         taken = self._take_alone(self.ready, alone_from, but)
         if self.limiter is not None:
             taken += self._take_alone(self.limiter.waiting, alone_from, but)
-        if self.keys is not None:
+        if self.keys is not None and behind_keys:
             taken += self.keys.take(alone_from, alone=True)
         return taken
 

@@ -33,6 +33,7 @@ from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.level import LEVEL_START, Level
+from sharegroup.worker.running.process_sends import Sending
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.returned import NOTHING_AROUND, Around
 from sharegroup.worker.running.route_handler import RouteHandler
@@ -153,7 +154,7 @@ class RouteRunner:
         self.slots: list[HandlerSlot] = []
         self._alone = parts.alone
         self._clock = clock
-        self._handler = RouteHandler(route, around.middlewares)
+        self._handler = RouteHandler(route, around.middlewares, Sending(parts.outbox, clock))
         self._capacity = RouteCapacity(route, clock.now(), batch_size=batch_size)
         self._pace = LoopPace()
         self._tasks: asyncio.TaskGroup | None = None
@@ -185,11 +186,16 @@ class RouteRunner:
     def release_waiting(self, *, alone_from: int) -> list[TakenRecord]:
         """Release records not begun that need not run alone; returns them.
 
-        The others are put aside, because a release costs a delivery.
+        The others are put aside, because a release costs a delivery.  So are those that failed
+        here, because nobody else knows of that.
         """
-        released = self.queue.take_back(alone_from=alone_from)
-        for record in released:
-            self.settlement.carry_out(record, Redeliver())
+        released = []
+        for record in self.queue.take_back(alone_from=alone_from):
+            if record.has_unsaved_failures and not self.route.blocks:
+                self.settlement.put_aside(record, by_stop=True)
+            else:
+                self.settlement.carry_out(record, Redeliver())
+                released.append(record)
         for record in self.queue.take_ready(alone_from=alone_from):
             self.settlement.put_aside(record, by_stop=True)
         return released
@@ -210,7 +216,11 @@ class RouteRunner:
 
     def put_aside_waiting(self, *, alone_from: int, but: Sequence[TakenRecord]) -> None:
         """Put aside records not begun that must run alone, except ``but``."""
-        for record in self.queue.take_ready(alone_from=alone_from, but=but):
+        # Those that stay in their place keep their keys, so none behind them may be moved.
+        taken = self.queue.take_ready(
+            alone_from=alone_from, but=but, behind_keys=not self.route.blocks
+        )
+        for record in taken:
             self.settlement.put_aside(record)
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:
