@@ -56,7 +56,14 @@ class Connected:
 
     async def send(self, call: TaskCall) -> None:
         """Write the record of a task."""
-        routed = self.queues[call.queue]
+        routed = self.queues.get(call.queue)
+        if routed is None:
+            raise InvalidConfig(
+                f"task {call.message.task!r}: its queue {call.queue!r} was declared after the "
+                f"application was connected, which has {', '.join(self.queues)}; import the task "
+                f"before (include=[...], autodiscover_tasks), or name the queue in "
+                f"app.conf.task_queues"
+            )
         headers = dict(call.headers)
         if call.ignore_result:
             headers[KEEP_HEADER] = NOT_KEPT

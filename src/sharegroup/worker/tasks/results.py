@@ -204,7 +204,9 @@ class AsyncResult:
             await on.forget(queue, self.id)
 
     def _queues(self, on: Connection) -> tuple[str, ...]:
-        return (self.queue,) if self.queue is not None else tuple(on.queues)
+        if self.queue is not None and self.queue not in on.queues:
+            raise self._app.no_queue(self.queue)
+        return tuple(on.queues) if self.queue is None else (self.queue,)
 
     def _limit(self, timeout: float | timedelta | None) -> float:
         kept = self._app.conf.result_expires

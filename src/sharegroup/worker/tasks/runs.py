@@ -143,7 +143,16 @@ class QueueRuns:
         if task.is_coroutine:
             return await task(*message.args, **message.kwargs)
         assert self._threads is not None, "the worker has opened it"
-        return await self._threads.call(_in_thread, task, message)
+        running = asyncio.ensure_future(self._threads.call(_in_thread, task, message))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            running.cancel()  # Interrupts the thread; ends when that has ended.
+            running.add_done_callback(_looked_at)
+            # Shielded, so a second cancellation, by a worker that has given this run up, does not
+            # wait for a thread that may never end.
+            await asyncio.shield(running)
+            raise
 
     def _returned(self, task: Task[..., Any], value: Any, record: Record) -> Any:
         """Return the value as its result; None if nobody keeps it."""
@@ -155,6 +164,12 @@ class QueueRuns:
         except NotJson as error:
             # After the work, so it must not run again.
             raise Reject(f"{error}; or declare it with ignore_result=True") from error
+
+
+def _looked_at(running: asyncio.Future[Any]) -> None:
+    """Take note of how an interrupted run ended, so asyncio does not log it."""
+    if not running.cancelled():
+        running.exception()
 
 
 def _in_thread(task: Task[..., Any], message: TaskMessage) -> Any:

@@ -250,15 +250,15 @@ class TaskApp:
 
     def _connected(self, why: str) -> Connected:
         self._import_tasks()
-        self.conf.close(why)
-        return connected(self, self._queues())
+        made = connected(self, self._queues())
+        self.conf.close(why)  # Not before: after an error the settings can be mended.
+        return made
 
     def _import_tasks(self) -> None:
-        imports, self._imports = self._imports, []
         for module in self.conf.include:
             import_module(module)
-        for run in imports:
-            run()
+        for run in tuple(self._imports):
+            run()  # Again and again, if it fails; what is imported is not imported twice.
 
     # Calls that need a connection: from threads, and in coroutines.
 
@@ -289,8 +289,9 @@ class TaskApp:
             try:
                 return future.result(limit)
             except BaseException as error:
+                is_late = isinstance(error, WaitTimeout) and not future.done()
                 future.cancel()
-                if isinstance(error, WaitTimeout) and not future.done():
+                if is_late:
                     raise self._late(limit, worker) from error
                 raise
         client = self._client()
@@ -328,6 +329,9 @@ class TaskApp:
 
     def _client(self) -> Client:
         # An application of its own: it has its own loop, and a forked process its own of those.
+        if self._clients.get("") is None:
+            # Before the lock is held: a module may send a task while it is imported.
+            self._import_tasks()
         return self._clients.of("", lambda: Client(self._connected("the first task was sent")))
 
     def _drop_failed(self, client: Client) -> None:

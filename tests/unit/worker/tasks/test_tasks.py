@@ -27,6 +27,7 @@ from sharegroup.worker.tasks import (
 )
 from sharegroup.worker.tasks.options import task_options
 from sharegroup.worker.testing.app_test import AppTest
+from tests.support.limits import HANGING_SECONDS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """The first moment of a test in virtual time."""
@@ -485,3 +486,53 @@ def test_blocking_call_in_a_coroutine_is_refused(app: TaskApp) -> None:
             add.delay(1)
 
     asyncio.run(inside())
+
+
+def test_stop_does_not_wait_for_a_thread_that_does_not_end(app: TaskApp) -> None:
+    release = threading.Event()
+    begun = threading.Event()
+
+    @app.task
+    def stuck() -> None:
+        begun.set()
+        release.wait()  # In C, where no exception arrives.
+
+    async def test(t: AppTest) -> None:
+        await stuck.adelay()
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+
+    runner = threading.Thread(target=run, args=(app, test), daemon=True)
+    runner.start()
+    runner.join(HANGING_SECONDS)
+    assert not runner.is_alive()
+    release.set()
+
+
+def test_queue_that_is_declared_too_late_is_refused(app: TaskApp) -> None:
+    async def test(_: AppTest) -> None:
+        @app.task(queue="late")
+        def late() -> None: ...
+
+        with pytest.raises(Exception, match=r"'late' was declared after .*has default"):
+            await late.adelay()
+
+    run(app, test)
+
+
+def test_retry_takes_a_time(app: TaskApp) -> None:
+    runs: list[float] = []
+
+    async def test(t: AppTest) -> None:
+        @app.task(bind=True, max_retries=1)
+        def timed(self: Task[..., Any]) -> None:
+            runs.append(t.now)
+            self.retry(eta=START + timedelta(seconds=20))
+
+        await timed.adelay()
+        await t.advance("19s")
+        assert runs == [0]
+        await t.advance("1s")
+        assert len(runs) == 2
+
+    run(app, test)
