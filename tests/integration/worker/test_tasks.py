@@ -134,3 +134,15 @@ def test_client_that_cannot_be_made_is_made_anew_by_the_next_call(tmp_path: Path
         with pytest.raises(Exception, match="request_timeout_ms"):
             add.delay(1)
     wrong.close()
+
+
+def test_example_of_the_page_runs_as_a_program(tmp_path: Path) -> None:
+    """As a program its tasks have the names by which a worker imports them."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "tasks.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    program = tmp_path / "celery_app.py"
+    program.write_text(code)
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("done after two retries\n", "")

@@ -23,6 +23,7 @@ from concurrent.futures import TimeoutError as WaitTimeout
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from sharegroup.errors import InvalidConfig
@@ -400,7 +401,7 @@ def _declared(
                 f"bind=True: self.request, self.retry(...)"
             )
         name = given.pop("name", None)
-        name = _name_of(call, app) if name is None else name
+        name = _name_of(call) if name is None else name
         task: Task[..., Any] = Task(call, task_options(name, given), app)
         add(task)
         return task
@@ -408,11 +409,15 @@ def _declared(
     return declare(*function) if function else declare
 
 
-def _name_of(function: Callable[..., Any], app: TaskApp | None) -> str:
+def _name_of(function: Callable[..., Any]) -> str:
     module = function.__module__
-    if module == "__main__":  # As Celery: a worker imports the module by its name.
-        spec = getattr(sys.modules["__main__"], "__spec__", None)
-        module = spec.name if spec is not None else (module if app is None else app.main)
+    if module == "__main__":  # Under the name by which a worker imports it.
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        if spec is not None:
+            module = spec.name
+        elif file is not None:
+            module = Path(file).stem
     return f"{module}.{function.__name__}"
 
 
