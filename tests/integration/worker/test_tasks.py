@@ -136,6 +136,7 @@ def test_client_that_cannot_be_made_is_made_anew_by_the_next_call(tmp_path: Path
     wrong.close()
 
 
+@pytest.mark.slow
 def test_example_of_the_page_runs_as_a_program(tmp_path: Path) -> None:
     """As a program its tasks have the names by which a worker imports them."""
     page = (Path(__file__).resolve().parents[3] / "docs" / "tasks.md").read_text()
