@@ -22,7 +22,7 @@ from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.worker.decisions.decide import Bury
-from sharegroup.worker.decisions.messages import class_name, message_of
+from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Middleware, Proceed
@@ -32,9 +32,11 @@ from sharegroup.worker.records.record import CURRENT_OUTBOX, CURRENT_SLOT, Recor
 from sharegroup.worker.results.reply import REPLY_HEADER, ReplyAddress, address_of, reply_of
 from sharegroup.worker.results.result import (
     ID_HEADER,
+    KEEP_HEADER,
     Result,
     ResultState,
     id_of,
+    is_kept,
     parsed,
     result_name,
     written,
@@ -120,7 +122,7 @@ class Returned:
                 attempts=record.attempt,
                 started_ms=started_ms,
             )
-            await self._keep(result)
+            await self._keep(result, record.headers)
         await self._reply(record.delivery.headers, result)
         return value
 
@@ -138,18 +140,20 @@ class Returned:
             error_class=name,
             error_text=text,
             reason=str(step.reason),
+            traceback="" if error is None else trace_of(error, self._route.redaction),
             attempts=story.failures,
             started_ms=getattr(record.handler_record, "begun_ms", 0),
         )
-        await self._try_to_keep(result)
-        await self._reply(record.delivery.headers, result)
+        headers = record.delivery.headers
+        await self._try_to_keep(result, headers)
+        await self._reply(headers, result)
 
     # A record that is accepted without a run.
 
     def tells_skipped(self, record: TakenRecord, reason: str) -> bool:
         """Whether anything is to be written about it; for most records of a filter, nothing is."""
-        is_kept = reason != FILTERED and self._route.result_seconds > 0
-        return is_kept or self._address(record.delivery.headers) is not None
+        has_result = reason != FILTERED and self._route.result_seconds > 0
+        return has_result or self._address(record.delivery.headers) is not None
 
     async def skipped(self, record: TakenRecord, reason: str) -> None:
         """Keep and reply that a record is not handled.
@@ -162,7 +166,7 @@ class Returned:
             attempts=record.story.failures,
         )
         if reason != FILTERED:
-            await self._try_to_keep(result)
+            await self._try_to_keep(result, record.delivery.headers)
         await self._reply(record.delivery.headers, result)
 
     # Their parts.
@@ -190,7 +194,7 @@ class Returned:
         """The headers of the record, with its id, and without what was meant for its handler."""
         topic, story = self._route.to, record.story
         assert topic is not None, "the route has the option"
-        left_out = (REPLY_HEADER, ID_HEADER)
+        left_out = (REPLY_HEADER, ID_HEADER, KEEP_HEADER)
         kept = [header for header in record.headers if header[0] not in left_out]
         traced = [header for header in kept if header[0] in TRACE_HEADERS]
         headers = [header for header in kept if header[0] not in TRACE_HEADERS]
@@ -239,7 +243,7 @@ class Returned:
             started_ms=started_ms,
         )
         try:
-            await self._put(result)
+            await self._put(result, record.headers)
         except Exception as unkept:  # noqa: BLE001  The failure of the handler counts.
             self._not_written("result", result, unkept)
 
@@ -258,12 +262,12 @@ class Returned:
         result = parsed(data, bytes)
         return result if result.state is ResultState.SUCCEEDED else None
 
-    async def _keep(self, result: Result[bytes]) -> None:
+    async def _keep(self, result: Result[bytes], headers: Sequence[Header]) -> None:
         """Write a result, several times if the store is unavailable."""
         backoff = Backoff(STORE_PAUSE_MS_MIN, STORE_PAUSE_MS_MAX, chance=random.random)
         for left in reversed(range(STORE_TRIES)):
             try:
-                await self._put(result)
+                await self._put(result, headers)
             except StoreUnavailable:
                 if not left:
                     raise
@@ -272,16 +276,16 @@ class Returned:
             else:
                 return
 
-    async def _try_to_keep(self, result: Result[bytes]) -> None:
+    async def _try_to_keep(self, result: Result[bytes], headers: Sequence[Header]) -> None:
         try:
-            await self._keep(result)
+            await self._keep(result, headers)
         # A store of the application may raise anything, and the record must be settled.
         except Exception as unkept:  # noqa: BLE001
             self._not_written("result", result, unkept)
 
-    async def _put(self, result: Result[bytes]) -> None:
+    async def _put(self, result: Result[bytes], headers: Sequence[Header]) -> None:
         store = self._store()
-        if store is not None:
+        if store is not None and is_kept(headers):
             name = result_name(self._route.group, result.id)
             keep_seconds = self._route.result_seconds
             await store.put(name, written(result), keep_seconds=keep_seconds)
