@@ -21,17 +21,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import close_old_connections, transaction
+from django.db import transaction
 from django.tasks.base import TaskContext, TaskResult, TaskResultStatus
 from django.tasks.signals import task_finished, task_started
 from django.utils import timezone
 from django.utils.json import normalize_json
 
-from sharegroup.django.connections import (
-    ThreadConnections,
-    renew_connections,
-    when_available,
-)
+from sharegroup.django.connections import ThreadConnections, when_available
 from sharegroup.django.json_values import storable
 from sharegroup.django.models import StoredResult
 from sharegroup.django.options import TaskOptions
@@ -74,14 +70,10 @@ class TaskRuns:
 
     def run(self, order: TaskOrder, record: Record) -> None:
         """Run a task and store its outcome; raises what the task raises."""
-        renew_connections()
-        try:
+        with self.connections.of_run():
             row = when_available(self._database, lambda: self._begin(order, record), order.id)
             if row is not None:
                 self._call(_Attempt(row), record)
-        finally:
-            close_old_connections()
-            self.connections.note()
 
     def fail(self, task_id: str, redrives: int, error: BaseException) -> None:
         """Make a result FAILED whose record became a dead letter, unless it has an outcome.

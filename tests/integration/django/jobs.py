@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from django.db import transaction
 from django.tasks import TaskContext, task
 
 from sharegroup.worker import Reject
@@ -81,3 +82,11 @@ def sleep_long() -> None:
 @task
 def sleep_short() -> None:
     time.sleep(0.15)
+
+
+@task
+def stay_in_transaction() -> None:
+    """Be interrupted in the middle of the begin or the end of a transaction."""
+    transaction.atomic().__enter__()
+    while True:
+        time.sleep(0.01)

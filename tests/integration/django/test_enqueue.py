@@ -206,6 +206,16 @@ def test_connections_that_the_database_closed_are_renewed(worked: str) -> None:
     assert finished(task.enqueue(2)).return_value == 2
 
 
+def test_an_interrupted_task_leaves_no_transaction_to_the_next_one(
+    project: Any, workers: Callable[[str], None]
+) -> None:
+    workers("short")
+    interrupted = jobs.stay_in_transaction.using(backend="short").enqueue()
+    assert finished(interrupted).status == TaskResultStatus.FAILED
+    # In the same thread, because this backend has one for each topic.
+    assert finished(jobs.add.using(backend="short").enqueue(1)).return_value == 1
+
+
 def test_results_of_others_are_not_returned(alias: str) -> None:
     task = jobs.add.using(backend=alias)
     result = task.enqueue(1)
