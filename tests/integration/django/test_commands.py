@@ -54,6 +54,17 @@ def test_check_reports_each_wrong_setting() -> None:
         assert ["tables are missing" in text for text in problems(BACKEND=BACKEND)] == [True]
 
 
+def test_check_finds_backends_that_share_a_group() -> None:
+    slow = {"BACKEND": BACKEND, "QUEUES": ["default"], "OPTIONS": {"max_handling": "1d"}}
+    for options, count in (({}, 2), ({"name": "slow"}, 0)):
+        other = {**slow, "OPTIONS": {**slow["OPTIONS"], **options}}
+        with override_settings(TASKS={"default": {"BACKEND": BACKEND}, "slow": other}):
+            found = [message.msg for message in check_tasks()]
+        assert ["'django-tasks' and a queue are those of TASKS" in text for text in found] == [
+            True
+        ] * count
+
+
 def test_check_finds_nothing_in_good_settings() -> None:
     assert list(check_tasks()) == []
     assert problems(**backend_settings("default")) == []
