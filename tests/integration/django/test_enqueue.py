@@ -104,6 +104,18 @@ def test_a_claimed_row_is_left_alone(worked: str) -> None:
     remove(worked, [row])
 
 
+def test_a_claim_of_a_clock_that_is_hours_ahead_does_not_count(alias: str) -> None:
+    name = f"{alias}-clocks"  # No relay has this backend's name.
+    with transaction.atomic(using=alias):
+        row = put(new_result(jobs.add.using(backend=alias), [7], {}, name), alias, is_claimed=True)
+    assert claim(alias, name, ["default"]) == []
+    ahead = datetime.now(UTC) + timedelta(hours=3)
+    OutboxRow.objects.using(alias).filter(id=row.row_id).update(claimed_until=ahead)
+    assert claim(alias, name, ["default"]) == [row]
+    assert claim(alias, name, ["default"]) == []
+    remove(alias, [row])
+
+
 def test_relays_never_claim_the_same_row(alias: str) -> None:
     """Four relays claim at the same moment, in rounds; after each the claims are taken back."""
     name, rounds = f"{alias}-claims", 15  # No relay has this backend's name.
