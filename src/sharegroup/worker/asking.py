@@ -86,6 +86,7 @@ class _Ask:
         outlet = self._sender.outlet
         if outlet.prepare is not None:
             await outlet.prepared()  # Before the topic for replies is read.
+            self._sender.connected()  # The application may have stopped meanwhile.
         asks = outlet.waiting_asks()
         address, waiting = await asks.begin()
         try:
