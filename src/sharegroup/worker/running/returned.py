@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers
+from sharegroup.errors import RequestTimedOut
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.replies import replies_topic
@@ -39,6 +40,7 @@ from sharegroup.worker.results.result import (
     result_name,
     written,
 )
+from sharegroup.worker.results.time_limit import TimeIsOver, within
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.sender import Outlet
 from sharegroup.worker.stores.store import Store, StoreUnavailable
@@ -50,6 +52,8 @@ STORE_TRIES = 4
 """A result is written this often before its handler's run counts as failed."""
 STORE_PAUSE_MS_MIN = 200
 STORE_PAUSE_MS_MAX = 2_000
+REPLY_SECONDS = 5.0
+"""The time in which a reply is written; the handler's place is occupied meanwhile."""
 TEXT_CHARACTERS_MAX = 500
 TRACE_HEADERS = ("traceparent", "tracestate")
 """The trace of a record that was sent on begins with the run that sent it, if runs are traced."""
@@ -119,7 +123,10 @@ class Returned:
                 started_ms=started_ms,
             )
             await self._keep(result)
-        await self._reply(record.delivery.headers, result)
+        if self._route.replies:
+            # The handler has done its work: a reply that takes long must not let it run again.
+            with CURRENT_SLOT.get().waiting():
+                await self._reply(record.delivery.headers, result)
         return value
 
     # A record that failed finally.
@@ -270,7 +277,11 @@ class Returned:
         if address is None or outbox is None:
             return
         try:
-            await self._write_reply(outbox, address, result)
+            writing = self._write_reply(outbox, address, result)
+            await within(REPLY_SECONDS, self._clock, writing)
+        except TimeIsOver:
+            error = RequestTimedOut(f"no acknowledgement within {REPLY_SECONDS:g} s")
+            self._not_written("reply", result, error)
         # A closed producer raises other errors, too; the record must be settled.
         except Exception as error:  # noqa: BLE001
             self._not_written("reply", result, error)

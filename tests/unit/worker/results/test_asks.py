@@ -416,6 +416,41 @@ def test_reply_that_cannot_be_written_is_missed_by_its_asker_alone(
     assert "event=reply.unwritten group=billing handler=bill" in caplog.text
 
 
+@pytest.mark.parametrize("total", [30, -1])
+def test_reply_that_blocks_makes_no_handler_run_again(
+    caplog: pytest.LogCaptureFixture, total: int
+) -> None:
+    """The broker with the topic for replies is away: a write waits longer than a run may take."""
+    app, _ = asked(max_handling="1s", concurrency=1)
+
+    async def test(t: AppTest) -> None:
+        outbox = app.outlet.outbox
+        app.outlet.outbox = BlockedReplies(outbox)
+        first = await t.send("orders", Order(7, total), headers={"sharegroup-reply": FORGED})
+        await t.advance("4900ms")
+        assert first.outcome != ("accepted" if total > 0 else "dead_lettered")
+        await t.advance("200ms")
+        assert first.outcome == ("accepted" if total > 0 else "dead_lettered")
+        assert len(first.runs) == 1
+        app.outlet.outbox = outbox
+
+    with caplog.at_level(logging.WARNING):
+        run(app, test, patience_seconds=0.01)
+    assert "event=reply.unwritten group=billing handler=bill" in caplog.text
+
+
+class BlockedReplies:
+    """An outbox whose writes of replies never end."""
+
+    def __init__(self, outbox: Any) -> None:
+        self.outbox = outbox
+
+    async def send(self, topic: str, value: bytes | None, **options: Any) -> Any:
+        if topic == REPLIES:
+            await asyncio.Event().wait()
+        return await self.outbox.send(topic, value, **options)
+
+
 def test_value_that_is_too_large_for_a_reply_comes_back_as_a_failure() -> None:
     app = App("orders-service")
 
