@@ -30,6 +30,8 @@ CLAIM_SECONDS = 15.0
 AHEAD_SECONDS = 2 * CLAIM_SECONDS
 """A claim that ends later than this is that of a clock that is ahead, and does not count."""
 ROWS_PER_TURN_MAX = 500
+PUBLISHED = ("result__queue_name", "result__priority", "result__run_after")
+"""What is read of a row and its result, besides their ids, to publish it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,9 @@ def claim(database: str, backend: str, queues: Collection[str]) -> list[WaitingT
             return []
         free.filter(id__in=ids).update(claim=token, claimed_until=_after(CLAIM_SECONDS))
     claimed = OutboxRow.objects.using(database).filter(id__in=ids, claim=token)
-    return [_waiting(row) for row in claimed.select_related("result").order_by("id")]
+    # Without the arguments, which may have a mebibyte each.
+    rows = claimed.select_related("result").only(*PUBLISHED).order_by("id")
+    return [_waiting(row) for row in rows]
 
 
 def remove(database: str, tasks: Sequence[WaitingTask]) -> None:

@@ -20,6 +20,7 @@ import pytest
 from django.db import connections, transaction
 from django.tasks import TaskResultStatus, task_backends
 from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist, TaskResultMismatch
+from django.test.utils import CaptureQueriesContext
 
 from sharegroup.django.enqueueing import enqueue
 from sharegroup.django.models import OutboxRow, StoredResult
@@ -113,6 +114,16 @@ def test_a_claim_of_a_clock_that_is_hours_ahead_does_not_count(alias: str) -> No
     OutboxRow.objects.using(alias).filter(id=row.row_id).update(claimed_until=ahead)
     assert claim(alias, name, ["default"]) == [row]
     assert claim(alias, name, ["default"]) == []
+    remove(alias, [row])
+
+
+def test_relay_does_not_read_arguments(alias: str) -> None:
+    name = f"{alias}-arguments"  # No relay has this backend's name.
+    with transaction.atomic(using=alias):
+        row = put(new_result(jobs.add.using(backend=alias), [7], {}, name), alias, is_claimed=False)
+    with CaptureQueriesContext(connections[alias]) as queries:
+        assert claim(alias, name, ["default"]) == [row]
+    assert not [query for query in queries if "args" in query["sql"]]
     remove(alias, [row])
 
 
