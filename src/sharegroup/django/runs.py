@@ -27,6 +27,7 @@ from django.tasks.signals import task_finished, task_started
 from django.utils import timezone
 from django.utils.json import normalize_json
 
+from sharegroup.django.calls import call_task
 from sharegroup.django.connections import ThreadConnections, when_available
 from sharegroup.django.json_values import storable
 from sharegroup.django.models import StoredResult
@@ -125,7 +126,7 @@ class TaskRuns:
             attempt.result = result = result_of(attempt.row)
             task_started.send_robust(sender=self._sender, task_result=result)
             context = [TaskContext(task_result=result)] if result.task.takes_context else []
-            returned = result.task.call(*context, *result.args, **result.kwargs)
+            returned = call_task(result.task, [*context, *result.args], result.kwargs)
         except Interrupted:
             raise  # The worker has decided about the record, and `fail` notes a last failure.
         except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -90,3 +91,9 @@ def stay_in_transaction() -> None:
     transaction.atomic().__enter__()
     while True:
         time.sleep(0.01)
+
+
+@task
+async def sleep_in_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(60))

@@ -195,11 +195,12 @@ def test_record_of_a_task_that_was_published_twice_does_nothing(worked: str, bro
     assert task.get_result(result.id).attempts == 1
 
 
+@pytest.mark.parametrize("task", ["sleep_long", "sleep_in_group"])
 def test_a_task_that_runs_too_long_fails_by_its_dead_letter(
-    project: Any, workers: Callable[[str], None]
+    project: Any, workers: Callable[[str], None], task: str
 ) -> None:
     workers("short")
-    result = finished(jobs.sleep_long.using(backend="short").enqueue())
+    result = finished(getattr(jobs, task).using(backend="short").enqueue())
     assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 3)
     assert result.errors[-1].exception_class.__name__ == "HandlingTimeout"
 
