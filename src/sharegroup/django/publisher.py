@@ -66,8 +66,10 @@ class Publisher:
             stop = self._ready.result(CLOSE_SECONDS)
             self._loop_thread.submit(_set(stop)).result(CLOSE_SECONDS)
             self._serving.result(CLOSE_SECONDS)
-        except TimeoutError:  # The end of a process must not wait for a broker.
-            log.warning("event=publisher_not_closed app=%s", self._task_app.app.name)
+        # The end of a process must not wait for a broker, and closes the other publishers, too.
+        except Exception as error:  # noqa: BLE001  `publish` has raised why it is not connected.
+            app = self._task_app.app.name
+            log.warning("event=publisher_not_closed app=%s error=%r", app, error)
         finally:
             self._loop_thread.leave()
 

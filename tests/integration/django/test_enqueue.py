@@ -25,7 +25,7 @@ from django.test.utils import CaptureQueriesContext
 from sharegroup.django.enqueueing import enqueue
 from sharegroup.django.models import OutboxRow, StoredResult
 from sharegroup.django.outbox import claim, give_back, put, remove
-from sharegroup.django.publisher import PUBLISHERS
+from sharegroup.django.publisher import PUBLISHERS, Publishers
 from sharegroup.django.results import new_result
 from sharegroup.django.sending import SEND_SECONDS, TaskOrder
 from sharegroup.django.task_app import TaskApp, task_app
@@ -183,6 +183,16 @@ def test_without_a_broker_tasks_are_stored_and_callers_wait_once(
     rows.delete()
 
 
+def test_options_that_connect_nothing_keep_no_other_publisher_open(project: Any) -> None:
+    publishers, before = Publishers(), set(threading.enumerate())
+    wrong = changed_app("short", client={"security_protocol": "SSL", "ssl_cafile": "/nowhere.pem"})
+    with pytest.raises(Exception, match="nowhere.pem"):
+        publishers.of(wrong).publish([])
+    publishers.of(changed_app("default")).publish([])
+    publishers.close()
+    assert set(threading.enumerate()) <= before
+
+
 def test_record_of_a_task_that_was_published_twice_does_nothing(worked: str, broker: Any) -> None:
     name = f"twice {worked}"
     task = jobs.count.using(backend=worked)
@@ -287,7 +297,7 @@ print(jobs.add.enqueue(2).id, flush=True)
 if child:
     assert os.waitpid(child, 0)[1] == 0
 else:
-    from sharegroup.django.publisher import PUBLISHERS
+    from sharegroup.django.publisher import PUBLISHERS, Publishers
     PUBLISHERS.close()
     os._exit(0)
 """
