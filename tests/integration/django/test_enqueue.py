@@ -186,7 +186,7 @@ def test_without_a_broker_tasks_are_stored_and_callers_wait_once(
 def test_options_that_connect_nothing_keep_no_other_publisher_open(project: Any) -> None:
     publishers, before = Publishers(), set(threading.enumerate())
     wrong = changed_app("short", client={"security_protocol": "SSL", "ssl_cafile": "/nowhere.pem"})
-    with pytest.raises(Exception, match="nowhere.pem"):
+    with pytest.raises(Exception, match=r"nowhere\.pem"):
         publishers.of(wrong).publish([])
     publishers.of(changed_app("default")).publish([])
     publishers.close()
