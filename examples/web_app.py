@@ -5,9 +5,11 @@
     uvicorn examples.web_app:web
     curl -d '{"name": "Ada", "address": "ada@example.org"}' 127.0.0.1:8000/signups
     curl 127.0.0.1:8000/mails
+    curl 127.0.0.1:8000/ready
 
 The worker starts and stops with the web application, in the same process and on the same event
-loop.  If one process is not enough, run additional workers:
+loop.  At SIGTERM the server finishes its requests, and then the worker its records.  If one process
+is not enough, run additional workers:
 
     sharegroup worker examples.web_app:jobs
 """
@@ -66,7 +68,17 @@ async def mails(_request: Request) -> JSONResponse:
     return JSONResponse(jobs.state.mails)
 
 
+async def ready(_request: Request) -> JSONResponse:
+    """Answers 200 while the worker takes records; for the readiness probe of Kubernetes."""
+    health = jobs.health()
+    return JSONResponse(health.facts, 200 if health.is_healthy else 503)
+
+
 web = Starlette(
-    routes=[Route("/signups", sign_up, methods=["POST"]), Route("/mails", mails)],
+    routes=[
+        Route("/signups", sign_up, methods=["POST"]),
+        Route("/mails", mails),
+        Route("/ready", ready),
+    ],
     lifespan=jobs.lifespan,
 )

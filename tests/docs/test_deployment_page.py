@@ -6,6 +6,7 @@ read-only root needs a root user, who may make a mount namespace.
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.cli.worker.worker import command
+from sharegroup.worker import App
 from tests.support.limits import HANGING_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,18 +48,35 @@ def test_page_makes_the_folders_and_files_that_the_units_need() -> None:
     assert "--config ${CONFIGURATION_DIRECTORY}/server.properties" in units
     assert "ConfigurationDirectory=sharegroup\n" in units
     assert "touch /etc/sharegroup/server.properties" in page
-    (folder,) = re.findall(r"^WorkingDirectory=(.+)$", units, re.MULTILINE)
-    (module,) = re.findall(r"sharegroup worker (\w+):app$", units, re.MULTILINE)
+    (folder,) = set(re.findall(r"^WorkingDirectory=(.+)$", units, re.MULTILINE))
+    (module,) = set(re.findall(r"sharegroup worker (\w+):app\b", units))
     assert f"mkdir --parents /etc/sharegroup {folder}\n" in page
     assert f"cp {module}.py {folder} " in page
 
 
-def test_units_give_a_worker_longer_than_its_grace() -> None:
-    from sharegroup.worker import App
+@pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
+def test_unit_is_read_by_the_parser_of_ini_files(unit: Path) -> None:
+    """Where there is no systemd, this finds at least broken lines and options given twice."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(unit.read_text())
+    assert parser.sections() == ["Unit", "Service", "Install"]
+    assert parser["Service"]["ExecStart"].startswith("/opt/sharegroup/bin/sharegroup ")
 
-    (worker,) = (unit.read_text() for unit in UNITS if "worker" in unit.name)
-    seconds = int(re.findall(r"^TimeoutStopSec=(\d+)$", worker, re.MULTILINE)[0])
-    assert seconds > App("a").grace_seconds
+
+def test_units_give_workers_longer_than_their_grace() -> None:
+    workers = [unit.read_text() for unit in UNITS if "worker" in unit.name]
+    assert len(workers) == 2
+    for worker in workers:
+        seconds = int(re.findall(r"^TimeoutStopSec=(\d+)$", worker, re.MULTILINE)[0])
+        assert seconds > App("a").grace_seconds
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if "worker" in unit.name], ids=str)
+def test_options_of_the_units_exist(unit: Path) -> None:
+    (line,) = re.findall(r"^ExecStart=\S+ worker (.+)$", unit.read_text(), re.MULTILINE)
+    run = command.commands["run"]
+    with run.make_context("run", line.split()) as context:
+        assert context.params["app_name"] == "orders:app"
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Debian's prometheus")

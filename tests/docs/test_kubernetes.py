@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
 
 from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.testing import run_broker
+from sharegroup.worker.telemetry.prometheus import LAG
 from tests.interop.guarded import tables
 from tests.interop.secure_listeners import (
     PASSWORD,
@@ -45,7 +46,7 @@ from tests.support.kubernetes_schemas import STRIMZI_VERSION, check, why_no_stri
 from tests.support.limits import HANGING_SECONDS
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "kubernetes"
-FILES = ("cluster.yaml", "orders.yaml", "worker.yaml")
+FILES = ("cluster.yaml", "orders.yaml", "scaling.yaml", "worker.yaml")
 MANIFESTS: dict[tuple[str, str], dict[str, Any]] = {
     (manifest["kind"], manifest["metadata"]["name"]): manifest
     for file in FILES
@@ -68,7 +69,7 @@ needs_strimzi = pytest.mark.skipif(why_no_strimzi() is not None, reason=why_no_s
 
 def test_all_manifests_are_checked() -> None:
     assert {path.name for path in FOLDER.glob("*.y*ml")} == set(FILES)
-    assert len(MANIFESTS) == 9
+    assert len(MANIFESTS) == 10
 
 
 @pytest.mark.parametrize("key", KUBERNETES, ids="-".join)
@@ -174,6 +175,26 @@ def test_time_to_stop_has_room_for_the_grace() -> None:
     assert grace + 13 <= patience < period
 
 
+def test_scaling_uses_a_metric_that_exists_and_its_rule_is_on_the_page() -> None:
+    spec = MANIFESTS["HorizontalPodAutoscaler", "billing"]["spec"]
+    target = spec["scaleTargetRef"]
+    assert (target["kind"], target["name"]) in MANIFESTS
+    (metric,) = (entry["external"]["metric"] for entry in spec["metrics"])
+    assert (metric["name"], metric["selector"]["matchLabels"]) == (LAG.name, {"group": "billing"})
+    page = (FOLDER.parents[1] / "docs" / "deployment.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.+?)```", page, re.DOTALL)
+    (rule,) = yaml.safe_load(block)["rules"]["external"]
+    assert rule["seriesQuery"].startswith(LAG.name)
+    assert rule["metricsQuery"].startswith("max by (group)")
+
+
+def test_memory_of_the_container_has_room_for_its_processes() -> None:
+    options = dict(word.split("=", 1) for word in WORKER["command"] if "=" in word)
+    processes = int(options["--processes"])
+    soft, hard = options["--max-memory"], WORKER["resources"]["limits"]["memory"]
+    assert processes * int(soft.removesuffix("MiB")) + 100 <= int(hard.removesuffix("Mi"))
+
+
 def test_dockerfile_copies_existing_files() -> None:
     copied = re.findall(r"^COPY (\S+) (\S+)$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     assert copied == [(".", "/source"), ("examples/kubernetes/orders.py", "/app/orders.py")]
@@ -216,7 +237,7 @@ def run_containers(tmp_path: Path, given: dict[str, str]) -> None:
         **os.environ,
         **given,
         "XDG_RUNTIME_DIR": str(tmp_path),
-        "PYTHONPATH": str(FOLDER),
+        "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]),
     }
 
     def start(command: list[str]) -> subprocess.Popen[str]:

@@ -49,7 +49,7 @@ from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
 from sharegroup.wire.codec.apis import APIS
-from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER
+from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER, SUPERVISOR_FAMILIES
 from tests.bench.document import replace_part
 from tests.docs.limits.limit import Limit
 from tests.docs.limits.table import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
@@ -413,6 +413,14 @@ handler's name, `error` the class of an exception with its module. To be told of
 | `rate(sharegroup_worker_timed_out_total[5m]) > 0` | handlers hang, or need more time |
 | `rate(sharegroup_worker_locks_lost_total[5m]) > 0` | the loop is blocked, or the broker away |
 | `sharegroup_worker_joined == 0` | the broker is away, or refuses this process |
+| `sharegroup_worker_processes_replaced_total` grows | a supervisor's processes crash or hang |
+
+With `sharegroup worker -n 4`, the page has the metrics of all processes, each with the label
+`process`: the number of the process, from 1 to one more than there are processes. Its counters
+begin anew when the process is replaced, so sum their rates, as always:
+`sum without (process) (rate(sharegroup_worker_handled_total[5m]))`. What is the same in each
+process, such as the lag, is `max without (process)`.
+
 """
 
 
@@ -577,7 +585,7 @@ def metrics() -> Iterator[str]:
     yield WORKER_METRICS
     yield "| metric | kind | unit | labels | what |"
     yield "|---|---|---|---|---|"
-    for ours in WORKER:
+    for ours in (*WORKER, *SUPERVISOR_FAMILIES):
         labels = ", ".join(f"`{label}`" for label in ours.labels)
         yield f"| `{ours.name}` | {ours.kind} | {ours.unit} | {labels} | {ours.text} |"
     yield ""

@@ -17,7 +17,7 @@ SECTIONS = {
     "Declaring": (
         "App", "share_group", "consumer_group", "Routed", "Retry", "DeadLetter",
         "BrokerDeadLetter", "RateLimit",
-        "Batching", "Holding", "Payload", "Registry", "Route",
+        "Batching", "Holding", "Expiry", "CircuitBreaker", "Payload", "Registry", "Route",
     ),
     "Values of options and reasons": (
         "StartFrom", "OnFailure", "RouteKind", "OnUnreadable", "SchemaFormat", "DeadLetterReason",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.client import AdminClient, NewTopic
+from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.errors import KafkaError
 from sharegroup.worker import App, DeadLetter, Holding, Retry
 from sharegroup.worker.infrastructure.applying import prepare
@@ -32,6 +32,7 @@ RETRIES, LETTERS = TABLES["Its retries"].rights, TABLES["Its dead letters"].righ
 LOOKING = TABLES["A user who runs `worker plan` or `worker check`"].rights
 MAKING = TABLES["A user who runs `worker apply`, in addition"].rights
 LETTER_COMMANDS = TABLES["Dead letters"].rows
+WAITING_COMMANDS = TABLES["Waiting records"].rows
 ALL = [*BARE, *RETRIES, *LETTERS]
 WORK_SECONDS = 40.0
 
@@ -257,6 +258,41 @@ def test_dead_letters(kafka: Guarded, row: tuple[str, ...], tmp_path: Path) -> N
                 said += error
             else:
                 raise AssertionError(f"{words}: without {absent} it says {said!r}")
+
+
+@pytest.mark.parametrize("row", WAITING_COMMANDS, ids=lambda row: row[0].replace("`", ""))
+def test_waiting_records(kafka: Guarded, row: tuple[str, ...], tmp_path: Path) -> None:
+    """One record waits, with another id than that of the commands, so that nobody has to answer."""
+    rights = WAITING_COMMANDS[row]
+
+    def attempt(words: str, given: Sequence[Right]) -> tuple[Visitor, str]:
+        visitor = kafka.visitor(given)
+        asyncio.run(shelve(visitor))
+        login = ("--command-config", str(visitor.properties(tmp_path)))
+        words = words.replace(" billing", f" {visitor.prefix}billing")
+        done = sharegroup(*words.split(), *login)
+        return visitor, done.out.decode() + done.err
+
+    for words in re.findall(r"`(.*?)`", row[0]):
+        expected = "orders" if " list " in words else "f00  too-late"
+        visitor, said = attempt(words, rights)
+        assert expected in said, said
+        for absent, others in each_missing(rights):
+            visitor, said = attempt(words, others)
+            assert expected not in said
+            if absent.without == "fails":
+                assert absent.missing(visitor.name, visitor.prefix).search(said), said
+
+
+async def shelve(visitor: Visitor) -> None:
+    """A record that waits for its retry, in a group that can be steered."""
+    tier, control = (f"{visitor.prefix}billing.retry.{name}" for name in ("1h", "control"))
+    async with AdminClient(bootstrap_servers=visitor.open_door) as admin:
+        await admin.create_topics([NewTopic(tier, 1), NewTopic(control, 1)])
+    place = [("topic", b"orders"), ("partition", b"0"), ("offset", b"0"), ("timestamp", b"1")]
+    headers = [(f"__sharegroup.origin.{name}", value) for name, value in place]
+    async with Producer(bootstrap_servers=visitor.open_door) as producer:
+        await producer.send_and_wait(tier, b"{}", headers=[("__sharegroup.id", b"f01"), *headers])
 
 
 async def bury(visitor: Visitor) -> None:

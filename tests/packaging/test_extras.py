@@ -41,6 +41,7 @@ NEED_THEM = (
     "sharegroup.wire.batches.header_columns",
     "sharegroup.wire.batches.number_arrays",
     *("sharegroup.worker.lifecycle.metrics_page", "sharegroup.worker.telemetry.prometheus"),
+    "sharegroup.worker.supervision.merged_metrics",
     "sharegroup.worker.telemetry.tracing",
 )
 

@@ -21,6 +21,7 @@ class DeadLetterReason(StrEnum):
     UNROUTED = "unrouted"
     DAMAGED = "damaged"
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
     UNKNOWN = "unknown"
     """The dead letter names no reason that this version knows; see its message."""
 
@@ -43,6 +44,7 @@ REASONS: Mapping[DeadLetterReason, str] = {
     DeadLetterReason.UNROUTED: "The group has no handler for the topic of the record.",
     DeadLetterReason.DAMAGED: "The record cannot be read from the log.",
     DeadLetterReason.CANCELLED: "The record was cancelled while it waited.",
+    DeadLetterReason.EXPIRED: "The record was too old when its handler was to run.",
     DeadLetterReason.UNKNOWN: (
         "The dead letter names no reason that this version knows; see its message."
     ),

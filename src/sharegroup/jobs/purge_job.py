@@ -13,7 +13,7 @@ from typing import ClassVar
 from sharegroup.dead_letters.purge import Purge, plan_purge, purge
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.selection import Selection
-from sharegroup.jobs.filters import filter_of, selection_of
+from sharegroup.jobs.filters import LETTERS
 from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest, moved
 from sharegroup.jobs.job_run import JobAccess, JobRun
 from sharegroup.jobs.redrive_job import open_queue
@@ -27,7 +27,9 @@ def purge_request(topic: str, selection: Selection, *, everything: bool = False)
     A selection without conditions raises InvalidConfig, unless ``everything`` says that all letters
     are meant.
     """
-    return JobRequest(kind=PURGE, topic=topic, filter=filter_of(selection, everything=everything))
+    return JobRequest(
+        kind=PURGE, topic=topic, filter=LETTERS.document(selection, everything=everything)
+    )
 
 
 class PurgeJobs:
@@ -37,19 +39,19 @@ class PurgeJobs:
 
     def check(self, request: JobRequest) -> None:
         """Raise InvalidConfig if the filter is not valid."""
-        selection_of(request.filter)
+        LETTERS.parsed(request.filter)
 
     async def plan(self, request: JobRequest, access: JobAccess) -> JobPlan:
         """Count what would be deleted, without deleting anything."""
         async with DeadLetterQueue(request.topic, **access.reading) as queue:
-            parts = await plan_purge(queue, selection_of(request.filter))
+            parts = await plan_purge(queue, LETTERS.parsed(request.filter))
         return JobPlan(sum(part.letters for part in parts), _result(parts))
 
     async def run(self, run: JobRun) -> None:
         """Delete partition by partition."""
         async with AsyncExitStack() as stack:
             queue = await open_queue(run, stack)
-            parts = await run.during(plan_purge(queue, selection_of(run.job.request.filter)))
+            parts = await run.during(plan_purge(queue, LETTERS.parsed(run.job.request.filter)))
             before = run.job
             for number, part in enumerate(parts, 1):
                 await run.look()

@@ -7,17 +7,16 @@ the answers are durable before the job notes that it is past these records.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from sharegroup.client.records import TopicPartition
-from sharegroup.dead_letters.expression import Expression
 from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
-from sharegroup.jobs.job import EVERYTHING, Document, JobPlan, JobProgress, JobRequest
+from sharegroup.jobs.filters import WAITING
+from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest
 from sharegroup.jobs.job_run import JobAccess, JobRun
 from sharegroup.waiting.control_records import Intent
 from sharegroup.waiting.waiting_filter import WaitingFilter, WaitingRecord
@@ -29,7 +28,6 @@ KINDS_OF_INTENTS: Mapping[Intent, str] = MappingProxyType(
 CHUNK_RECORDS = 500
 WITHOUT_ID = "without-id"
 """In the result: the number of records that were left out, because they have no id."""
-_PLAIN = ("error_class", "topic", "due_after_ms", "due_before_ms", "failures_min")
 
 
 def steering_request(
@@ -42,7 +40,7 @@ def steering_request(
     return JobRequest(
         kind=KINDS_OF_INTENTS[intent],
         topic=own_topic(group),
-        filter=_document(selection, everything=everything),
+        filter=WAITING.document(selection, everything=everything),
         options={"group": group},
     )
 
@@ -57,12 +55,12 @@ class SteeringJobs:
 
     def check(self, request: JobRequest) -> None:
         """Raise InvalidConfig if filter or options are not valid."""
-        _filter_of(request.filter)
+        WAITING.parsed(request.filter)
         _group_of(request)
 
     async def plan(self, request: JobRequest, access: JobAccess) -> JobPlan:
         """Count the records that match now."""
-        selection, count = _filter_of(request.filter), 0
+        selection, count = WAITING.parsed(request.filter), 0
         async with WaitingRecords(_group_of(request), **access.reading) as waiting:
             async for _ in waiting.records(selection):
                 count += 1
@@ -71,7 +69,7 @@ class SteeringJobs:
     async def run(self, run: JobRun) -> None:
         """Give the commands that are left, chunk by chunk."""
         request = run.job.request
-        selection = _filter_of(request.filter)
+        selection = WAITING.parsed(request.filter)
         async with WaitingRecords(_group_of(request), **run.access.producing) as waiting:
             ranges = await run.during(waiting.ranges())
             if "ranges" not in run.job.result:
@@ -121,53 +119,6 @@ def _group_of(request: JobRequest) -> str:
             f"expected the group of topic {request.topic!r} in the options, found {group!r:.100}"
         )
     return group
-
-
-def _document(selection: WaitingFilter, *, everything: bool) -> Document:
-    if selection.is_everything:
-        if not everything:
-            raise InvalidConfig(
-                "the filter is empty, so the job would be for all waiting records of the group: "
-                "give a condition, such as an error class, or say everything=True"
-            )
-        return {EVERYTHING: True}
-    document: dict[str, Any] = {
-        name: value for name in _PLAIN if (value := getattr(selection, name)) is not None
-    }
-    if selection.ids:
-        document["ids"] = sorted(selection.ids)
-    if selection.key is not None:
-        document["key"] = b64encode(selection.key).decode("ascii")
-    if selection.where is not None:
-        document["where"] = selection.where.text
-    return document
-
-
-def _filter_of(document: Document) -> WaitingFilter:
-    if document == {EVERYTHING: True}:
-        return WaitingFilter()
-    try:
-        conditions = dict(document)
-        key, where = conditions.pop("key", None), conditions.pop("where", None)
-        ids = frozenset(map(str, conditions.pop("ids", ())))
-        unknown = sorted(conditions.keys() - set(_PLAIN))
-        if unknown:
-            raise ValueError(f"unknown conditions {unknown}")  # noqa: TRY301  One text.
-        selection = WaitingFilter(
-            **conditions,
-            ids=ids,
-            key=None if key is None else b64decode(key, validate=True),
-            where=None if where is None else Expression(where),
-        )
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidConfig(
-            f"expected a filter for waiting records, found {document!r:.200}: {error}"
-        ) from error
-    if selection.is_everything:
-        raise InvalidConfig(
-            f"the filter is empty; give a condition, or {{{EVERYTHING!r}: true}} for all records"
-        )
-    return selection
 
 
 def _written(tier: TierRange) -> list[Any]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sharegroup.errors import InvalidConfig, MissingExtra
@@ -32,6 +33,8 @@ INTERVAL_MS_MAX = 366 * 86_400_000
 EXPRESSION_CHARACTERS_MAX = 200
 LOOK_BACK_MS = 60_000
 """The first span in which `last_in` looks for an instant; each further one is twice as long."""
+SHIFT_YEARS = range(2025, 2038)
+"""The years in which a zone's changes of the clock are looked at."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SKIPPED_MAX = 240
 """Instants of one change of the clock that a cron expression may have at the same time."""
@@ -71,6 +74,7 @@ class Cron:
                 f"a cron expression of {len(self.expression)} characters; expected at most "
                 f"{EXPRESSION_CHARACTERS_MAX}"
             )
+        _check_shifts(self.timezone)
         # Also finds expressions without any instant, such as those for 30 February.
         self.next_after(0)
 
@@ -140,6 +144,24 @@ def _zone(name: str) -> ZoneInfo:
             f"time zone {name!r}: expected a name of the IANA database, such as 'Europe/Berlin'; "
             "a machine without that database needs the package tzdata"
         ) from error
+
+
+@lru_cache(maxsize=64)
+def _check_shifts(name: str) -> None:
+    """Raise InvalidConfig for a zone whose clocks change by a part of an hour.
+
+    The library that reads the expressions counts in whole hours there, and leaves runs out.
+    """
+    dates = (
+        datetime(year, month, 15, tzinfo=UTC) for year in SHIFT_YEARS for month in range(1, 13)
+    )
+    offsets = [date.astimezone(_zone(name)).utcoffset() or timedelta() for date in dates]
+    for before, after in pairwise(offsets):
+        if (after - before) % timedelta(hours=1):
+            raise InvalidConfig(
+                f"time zone {name!r}: its clocks change by {abs(after - before)}; expected whole "
+                "hours. Use timezone='UTC', or every(...)"
+            )
 
 
 def _cron() -> Any:

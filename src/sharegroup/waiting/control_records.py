@@ -9,7 +9,7 @@
 An answer that is final (`Answer.is_final`) is also the mark by which the next owner passes the
 record over.  There are two keys, so an answer to an earlier command cannot hide a later one.
 Everybody with access to the topic can write any record, so records are validated.  A record without
-a value forgets its key.
+a value forgets its key: a mark that the offset has passed, and what is older than a day.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ FORMAT = 1
 """The version of the format; a record with a higher one is not read."""
 VALUE_BYTES_MAX = 4_096
 BY_CHARACTERS_MAX = 200
+WHY_CHARACTERS_MAX = 300
 COMMAND, ANSWER = "command", "answer"
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})")
@@ -49,6 +50,8 @@ class Answer(StrEnum):
     """No record of this id is there: it was due, or went on to the next tier, since."""
     MOVED = "moved"
     """No answer, but the mark of a record that went on without a command."""
+    REFUSED = "refused"
+    """The broker refuses the record, for example because it is too large; it still waits."""
     HELD = "held"
     """A process holds the record, locked and in memory, for a retry within seconds."""
 
@@ -93,6 +96,8 @@ class Reply:
     at_ms: int
     member: str = ""
     """The process that holds the record."""
+    why: str = ""
+    """The broker's reason for a refusal; what is longer than `WHY_CHARACTERS_MAX` is cut."""
 
 
 class Forgotten(NamedTuple):
@@ -120,6 +125,8 @@ def encoded(record: Command | Reply) -> tuple[bytes, bytes]:
         document |= {"intent": record.intent, "by": by, "asked_ms": record.asked_ms}
     else:
         document |= {"answer": record.answer, "at_ms": record.at_ms, "member": record.member}
+        if record.why:
+            document["why"] = record.why[:WHY_CHARACTERS_MAX]
     value = json.dumps(document, separators=(",", ":")).encode("ascii")
     assert len(value) <= VALUE_BYTES_MAX, "all texts of a control record are short"
     return key_of(kind, record.place or record.record_id), value
@@ -149,6 +156,8 @@ def parsed(key: bytes | None, value: bytes | None) -> ControlRecord:
                 ask=ask,
                 at_ms=count_of(document["at_ms"]),
                 member=text_of(document["member"], characters_max=BY_CHARACTERS_MAX),
+                # Records of earlier versions have no such field.
+                why=text_of(document.get("why", ""), characters_max=WHY_CHARACTERS_MAX),
             )
         return Command(
             record_id=record_id,

@@ -3,6 +3,7 @@
 read      retry topics from the offset that the scheduler has committed, without what it moved
 command   one for each place of the record, then wait for the answers
             done    moved by the command
+            refused the broker does not take it: it waits as before
             gone    it moved by itself meanwhile: look where it is now, and ask again
 no place  ask whether a process holds it; otherwise it is too late
 """
@@ -68,7 +69,9 @@ class Outcome(StrEnum):
     HELD = "held"
     """A process holds it, for a retry within seconds; `Steered.member` names the process."""
     UNANSWERED = "unanswered"
-    """No worker has answered.  The command stays, and is carried out when one runs."""
+    """No worker has answered.  The command stays for a day, and is carried out when one runs."""
+    REFUSED = "refused"
+    """The broker does not take the record, which waits as before; `Steered.why` has its reason."""
 
 
 class Steered(NamedTuple):
@@ -76,6 +79,7 @@ class Steered(NamedTuple):
 
     outcome: Outcome
     member: str = ""
+    why: str = ""
 
 
 class TierRange(NamedTuple):
@@ -95,6 +99,7 @@ class _Round:
     """The same by place."""
     answers: dict[str, Answer] = field(default_factory=dict)
     members: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def take(self, record: ControlRecord) -> None:
         """Note an answer to one of the commands."""
@@ -103,6 +108,7 @@ class _Round:
         if record.ask in self.asked:
             self.answers[record.ask] = record.answer
             self.members[self.asked[record.ask]] = record.member
+            self.reasons[self.asked[record.ask]] = record.why
         elif record.place in self.at and record.answer.is_final:
             # Somebody else's command for the same record was carried out.
             self.answers[self.at[record.place]] = Answer.GONE
@@ -253,6 +259,9 @@ class WaitingRecords:
                 answers = answered.outcomes(record_id)
                 if Answer.DONE in answers:
                     outcomes[record_id] = Steered(Outcome.DONE)
+                elif Answer.REFUSED in answers:
+                    why = answered.reasons.get(record_id, "")
+                    outcomes[record_id] = Steered(Outcome.REFUSED, why=why)
                 elif None in answers:
                     outcomes[record_id] = Steered(Outcome.UNANSWERED)
                 else:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from sharegroup.dead_letters.reasons import DeadLetterReason as DeadLetterReason
     from sharegroup.schedules.schedule import Missed as Missed, ScheduledRun as ScheduledRun
     from sharegroup.worker.app import App as App
+    from sharegroup.worker.declarations.policies import (
+        CircuitBreaker as CircuitBreaker,
+        Expiry as Expiry,
+    )
     from sharegroup.worker.declarations.retry import Retry as Retry
     from sharegroup.worker.declarations.route import (
         Batching as Batching,
@@ -79,6 +83,7 @@ if not TYPE_CHECKING:
             "dead_letters.reasons": "DeadLetterReason",
             "schedules.schedule": "Missed ScheduledRun",
             "worker.app": "App",
+            "worker.declarations.policies": "CircuitBreaker Expiry",
             "worker.declarations.retry": "Retry",
             "worker.declarations.route": """
                 Batching Holding OnFailure OnUnreadable RateLimit Route RouteKind StartFrom

@@ -49,10 +49,13 @@ from sharegroup.worker.declarations.checks import (
 from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declarations.options import (
     ConsumerGroupOptions,
+    RouteDefaults,
     RouteOptions,
     Topics,
     check_store,
     check_together,
+    checked_defaults,
+    with_defaults,
 )
 from sharegroup.worker.declarations.outputs import outputs_of
 from sharegroup.worker.declarations.replies import topics_with_replies
@@ -109,6 +112,7 @@ OPTIONS = (
     "min_insync_replicas",
     "announce",
     "store",
+    "defaults",
 )
 SERVERS = "bootstrap_servers"
 
@@ -134,6 +138,9 @@ class App:
     cluster, and ``quiet``, ``resume`` and ``stop`` reach them (`sharegroup.fleet`).
 
     ``store`` keeps the names of records that are sent with ``unique``; it is used by those alone.
+
+    ``defaults`` has options for all handlers, such as ``{"retry": Retry(max_attempts=8)}``.  An
+    option of a handler has precedence over that default.
 
     Example::
 
@@ -162,6 +169,7 @@ class App:
         min_insync_replicas: int | None = None,
         announce: bool = False,
         store: Store | None = None,
+        defaults: RouteDefaults | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP, "an App")
@@ -180,6 +188,7 @@ class App:
             f"App {name!r}"
         )
         self.store = checked_store(store, name)
+        self._defaults = checked_defaults(defaults, name)
         self.state = SimpleNamespace()
         """Free for the application, for example for connections that its hooks open."""
         self.events = Events()
@@ -350,15 +359,16 @@ class App:
         """
         handlers = [routed for given in declared for routed in routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
-        check_together([*self.route_list, *(routed.route for routed in new)])
-        for routed in new:
-            check_store(routed.route, self.store)
-        every = [*self._routed, *new]
-        outputs = outputs_of([routed.route for routed in every], self._topics, self.name)
-        for routed in new:
-            routed.send.outlet = self.outlet
-            routed.route = routed.route.changed(redaction=self._redaction(routed.route))
-        for routed, output in zip(every, outputs, strict=True):
+        routes = [with_defaults(routed.declared, routed.given, self._defaults) for routed in new]
+        check_together([*self.route_list, *routes])
+        for route in routes:
+            check_store(route, self.store)
+        every = [*self.route_list, *routes]
+        outputs = outputs_of(every, self._topics, self.name)
+        for routed, route in zip(new, routes, strict=True):
+            routed.send.belong(self.outlet, route)
+            routed.route = route.changed(redaction=self._redaction(route))
+        for routed, output in zip([*self._routed, *new], outputs, strict=True):
             routed.route = routed.route.changed(output=output)
         self._routed += new
 

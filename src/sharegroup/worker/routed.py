@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
@@ -48,9 +48,13 @@ class Routed(Generic[Sent, Handler]):
     a record for the workers of the group.
     """
 
-    def __init__(self, handler: Any, route: Route) -> None:
+    def __init__(self, handler: Any, route: Route, given: Collection[str] = ()) -> None:
         self.routed_handler = handler
         self.route = route
+        self.declared = route
+        """The route without the defaults of its application."""
+        self.given = frozenset(given)
+        """The names of the options that its declaration has."""
         self.send: Sender[Sent] = Sender(route)
         own: Any = self  # Typed Any, because the handler need not be a function.
         functools.update_wrapper(own, handler, updated=())
@@ -157,7 +161,8 @@ class Declare:
     def __call__(self, handler: Any) -> Any:
         shape = shape_of(handler, name=self._options.get("name"), namespace=self._namespace)
         route = route_of(self._group, self._topics, shape, self._options, kind=self._kind)
-        routed: Routed[Any, Any] = Routed(getattr(handler, "routed_handler", handler), route)
+        handler = getattr(handler, "routed_handler", handler)
+        routed: Routed[Any, Any] = Routed(handler, route, self._options)
         if self._take is not None:
             self._take(routed)
         return routed

@@ -6,6 +6,8 @@ of the application that the handler belongs to.  The producer is available
     in a running app        in its handlers and hooks, and after `App.start`
     in ``app.client()``     for processes that only send, such as a web server
     in ``app.test()``       where nothing leaves the process
+
+In a process of a handler (``processes=...``), senders use the producer of the worker.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from typing import Generic, TypeVar
 
 from sharegroup.dead_letters.story_headers import PREFIX
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.decisions.expiring import expires_header
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
-from sharegroup.worker.records.record import CURRENT_OUTBOX
+from sharegroup.worker.records.record import CURRENT_OUTBOX, WAY
 from sharegroup.worker.results.asks import Asks, OpenReplyLog
 from sharegroup.worker.results.result import ID_HEADER, checked_id
 from sharegroup.worker.retrying.postponer import Postponer
@@ -38,7 +41,7 @@ BeforeSend = Callable[[str, list[Header]], None]
 """Called with the topic and the headers of a record before it is sent; may add headers."""
 
 BLOCKING_SECONDS = 60.0
-OF_A_PROCESS = "with processes=..., let the handler return the payload, and send it in a middleware"
+OF_A_PROCESS = "let the handler return the payload, and send it in a middleware"
 
 
 class NotConnected(RuntimeError):
@@ -68,7 +71,11 @@ class Outlet:
     def waiting_asks(self) -> Asks:
         """Return the asks of this process; the application is connected."""
         if self.asks is None:
-            assert self.open_replies is not None, "it is set before an application is connected"
+            if self.open_replies is None:
+                raise NotConnected(
+                    "ask: a process of a handler (processes=...) gets no replies; ask in a handler "
+                    "without processes"
+                )
             self.asks = Asks(replies_topic(self.app_name), self.open_replies)
         return self.asks
 
@@ -99,6 +106,10 @@ class Sender(Generic[Sent]):
         self.outlet = Outlet()
         """The outlet of the application that the handler belongs to."""
 
+    def belong(self, outlet: Outlet, route: Route) -> None:
+        """Send through the outlet of this application, by the route that has its defaults."""
+        self.outlet, self._route = outlet, route
+
     async def __call__(
         self,
         payload: Sent,
@@ -111,6 +122,7 @@ class Sender(Generic[Sent]):
         unique: str | None = None,
         for_: Duration | None = None,
         id: str | None = None,  # noqa: A002  As `Result.id`.
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Write a record and return where it was written, once it is durable.
 
@@ -123,11 +135,15 @@ class Sender(Generic[Sent]):
         one.  Requires a store: ``App(store=...)``.
 
         With ``id``, the result of the record is looked up by it (`Routed.result`).
+        With ``expires`` the handler does not run after this time: a time with a zone, or a duration
+        from now or from when the record is due.  Requires ``expires_after`` of the handler.
         """
         outbox, clock = self.connected()
         name_seconds = _name_seconds(unique, for_)
         # Before anything waits: what follows may take long, and the delay counts from the call.
-        due_ms = _due_ms(clock.wall_ms(), delay, at)
+        now_ms = clock.wall_ms()
+        due_ms = _due_ms(now_ms, delay, at)
+        expires_ms = self._expires_ms(now_ms if due_ms is None else due_ms, expires)
         if self.outlet.prepare is not None:
             await self.outlet.prepared()
         target = self._topic(topic)
@@ -145,6 +161,8 @@ class Sender(Generic[Sent]):
         pairs = headers_of(headers)
         if id is not None:
             pairs.append((ID_HEADER, checked_id(id).encode("ascii")))
+        if expires_ms is not None:
+            pairs.append(expires_header(expires_ms))
         for add in self.outlet.before_send:
             add(target, pairs)
         write: Callable[[], Awaitable[WrittenRecord]]
@@ -169,15 +187,18 @@ class Sender(Generic[Sent]):
         unique: str | None = None,
         for_: Duration | None = None,
         id: str | None = None,  # noqa: A002  As `Result.id`.
+        expires: Duration | datetime | None = None,
     ) -> WrittenRecord:
         """Send from a thread, such as that of a handler that is a plain function.
 
         Blocks for up to 60 seconds until the record is durable.
         """
         self.connected()
-        loop = self.outlet.loop
-        assert loop is not None, "a connected sender has a loop"
-        if asyncio._get_running_loop() is loop:  # The loop would wait for itself.
+        way, loop = WAY.get(), self.outlet.loop
+        assert loop is not None or way is not None, "a connected sender has a loop"
+        running = asyncio._get_running_loop()
+        if running is not None and (running is loop or way is not None):
+            # The loop would wait for itself.
             name = self._route.shape.name
             raise RuntimeError(
                 f"{name}.send.blocking: on the event loop, use `await {name}.send(...)`"
@@ -192,7 +213,11 @@ class Sender(Generic[Sent]):
             unique=unique,
             for_=for_,
             id=id,
+            expires=expires,
         )
+        if loop is None:
+            assert way is not None, "as above"
+            return way.run(sending, BLOCKING_SECONDS)
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
     def _postponer(self, outbox: Outbox, clock: WorkerClock) -> Postponer:
@@ -209,20 +234,27 @@ class Sender(Generic[Sent]):
         outlet = self.outlet
         if outlet.outbox is not None and outlet.clock is not None:
             return CURRENT_OUTBOX.get() or outlet.outbox, outlet.clock
+        if (way := WAY.get()) is not None:
+            return way.outbox, way.clock
         whose = f"{self._route.shape.name}.send"
         if not outlet.app_name:
             raise NotConnected(
                 f"{whose}: the handler belongs to no App yet; declare it with @app.share_group, or "
-                f"pass it to app.routes ({OF_A_PROCESS})"
+                f"pass it to app.routes"
             )
         raise NotConnected(
             f"{whose}: App {outlet.app_name!r} has no producer here; send from a running app, "
             f"or inside `async with app.client():`, or in a test inside `async with app.test():` "
-            f"({OF_A_PROCESS}; without asyncio, write to the handler's topic with "
+            f"(without asyncio, write to the handler's topic with "
             f"sharegroup.client.sync.Producer)"
         )
 
     def _store(self) -> Store:
+        if WAY.get() is not None:
+            raise InvalidConfig(
+                f"{self._route.shape.name}.send: unique is not available in a process of a "
+                f"handler (processes=...): {OF_A_PROCESS}"
+            )
         if self.outlet.store is None:
             raise InvalidConfig(
                 f"{self._route.shape.name}.send: unique requires a store, and App "
@@ -230,6 +262,18 @@ class Sender(Generic[Sent]):
                 f"PostgresStore or RedisStore"
             )
         return self.outlet.store
+
+    def _expires_ms(self, from_ms: int, expires: Duration | datetime | None) -> int | None:
+        if expires is None:
+            return None
+        if self._route.expiry is None:
+            raise InvalidConfig(
+                f"{self._route.shape.name}.send: expires={expires!r:.80}, and its handler does not "
+                f"look at it; declare expires_after=Expiry(), or a time for all its records"
+            )
+        if isinstance(expires, datetime):
+            return max(due_ms_of(expires, now_ms=from_ms), 0)
+        return from_ms + round(delay_seconds(expires) * 1000)
 
     def _topic(self, topic: str | None) -> str:
         topics = self._route.topics

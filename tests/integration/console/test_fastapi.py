@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from sharegroup.client import TopicPartition
@@ -19,6 +14,7 @@ from sharegroup.client.sync import AdminClient
 from sharegroup.testing import TestBroker, run_broker
 from tests.support.console_scene import wait_until_seen
 from tests.support.limits import HANGING_SECONDS
+from tests.support.served_application import served
 
 pytest.importorskip("fastapi", reason="make setup installs it")
 
@@ -56,43 +52,6 @@ async def order(number: int) -> dict[str, int]:
 
 app.mount("/queues", queues)
 """
-SERVING = re.compile(r"Uvicorn running on (http://\S+)")
-
-
-@dataclass(slots=True)
-class Served:
-    """An application while uvicorn serves it."""
-
-    url: str
-    process: subprocess.Popen[str]
-
-    def browser(self, user: str = "") -> httpx.Client:
-        """Return a browser of a user of the application."""
-        headers = {"x-user": user} if user else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=HANGING_SECONDS)
-
-
-@contextmanager
-def served(folder: Path, address: str) -> Iterator[Served]:
-    """Run the application, with uvicorn's own settings."""
-    (folder / "shop.py").write_text(APPLICATION.format(address=address))
-    command = [sys.executable, "-m", "uvicorn", "shop:app", "--port", "0", "--app-dir", str(folder)]
-    with (
-        (folder / "log").open("w+") as log,
-        subprocess.Popen(command, stdout=log, stderr=subprocess.PIPE, text=True) as process,
-    ):
-        try:
-            assert process.stderr is not None
-            lines = []
-            for line in process.stderr:
-                lines.append(line)
-                if (found := SERVING.search(line)) is not None:
-                    break
-            else:
-                raise AssertionError("".join(lines))
-            yield Served(found[1], process)
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +64,10 @@ def broker() -> Iterator[TestBroker]:
 
 
 def test_pages_data_and_changes_are_below_its_path(broker: TestBroker, tmp_path: Path) -> None:
-    with served(tmp_path, broker.bootstrap_servers) as app, app.browser("ada") as ada:
+    with (
+        served(tmp_path, APPLICATION.format(address=broker.bootstrap_servers)) as app,
+        app.browser("ada") as ada,
+    ):
         wait_until_seen(f"{app.url}/queues", "billing", headers={"x-user": "ada"})
         assert ada.get("/orders/7").json() == {"number": 7}
         assert list(ada.get("/openapi.json").json()["paths"]) == ["/orders/{number}"]
@@ -124,7 +86,10 @@ def test_pages_data_and_changes_are_below_its_path(broker: TestBroker, tmp_path:
 @pytest.mark.slow
 def test_open_live_page_does_not_hold_up_the_stop(broker: TestBroker, tmp_path: Path) -> None:
     """A stream that is open at SIGTERM ends in order; then the application's lifespan does."""
-    with served(tmp_path, broker.bootstrap_servers) as app, app.browser("ada") as ada:
+    with (
+        served(tmp_path, APPLICATION.format(address=broker.bootstrap_servers)) as app,
+        app.browser("ada") as ada,
+    ):
         wait_until_seen(f"{app.url}/queues", "billing", headers={"x-user": "ada"})
         events = {"accept": "text/event-stream"}
         with ada.stream("GET", "/queues/groups", headers=events) as stream:

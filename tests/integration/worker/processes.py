@@ -62,6 +62,8 @@ class WorkerProcess:
         self.source = folder / f"{name}.py"
         self.journal.touch()
         self.write(text)
+        self.prefix: list[str] = []
+        """A program that starts it, with its options."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def write(self, text: str) -> None:
@@ -99,7 +101,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start it, without waiting for anything."""
-        command = [*self.verb("run"), f"{self.module}:app", *self.options]
+        command = [*self.prefix, *self.verb("run"), f"{self.module}:app", *self.options]
         with open(self.output, "ab") as out, open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command,

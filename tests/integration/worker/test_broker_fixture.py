@@ -19,7 +19,7 @@ class Order:
 
 
 def test_same_application_runs_on_the_broker_of_the_fixture(sharegroup_broker: TestBroker) -> None:
-    """What docs/worker.md shows beside `App.test`."""
+    """What docs/worker-testing.md shows beside `App.test`."""
     billed: list[Order] = []
     app = App("shop", bootstrap_servers=sharegroup_broker.bootstrap_servers)
 

@@ -114,6 +114,7 @@ def test_web_application_responds_before_the_mail_is_sent(
             while len(mails) < 2:
                 mails = (await client.get("/mails")).json()
                 await asyncio.sleep(0.01)
+            assert (await client.get("/ready")).json()["healthy"]
         return {mail["name"]: mail["attempt"] for mail in mails}
 
     assert asyncio.run(visit()) == {"Ada": 1, "unlucky Grace": 2}
@@ -283,6 +284,44 @@ def test_histories_of_accounts_are_in_order_while_workers_come_and_go(
     for account, number, _ in rows():
         history.setdefault(account, []).append(number)
     assert history == {account: list(range(1, sent + 1)) for account in accounts}
+
+
+@pytest.mark.slow
+def test_waiting_payments_are_cancelled_and_run_and_workers_are_quieted(
+    broker: ServeProcess, tmp_path: Path
+) -> None:
+    paid = tmp_path / "paid.csv"
+    address = ("--bootstrap-server", broker.bootstrap_servers)
+
+    def waiting() -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = json.loads(
+            sharegroup("retries", "list", "payments", "--json", *address)
+        )
+        return listed
+
+    def told(verb: str) -> dict[str, Any]:
+        (row,) = json.loads(sharegroup("worker", verb, "payments", "--json", *address))
+        return dict(row)
+
+    with worker("examples.held_payments:app", broker, tmp_path, BANK="closed"):
+        accounts = ("ada", "mallory", "grace")
+        payments = [
+            {"number": number, "account": account, "cents": 900}
+            for number, account in enumerate(accounts)
+        ]
+        send(broker, "payments", *payments)
+        wait_until(lambda: len(waiting()) == 3, waiting)
+        assert {row["error_class"] for row in waiting()} == {"builtins.ConnectionError"}
+        assert told("quiet")["outcome"] == "done"
+        assert told("status")["phase"] == "quiet"
+    with worker("examples.held_payments:app", broker, tmp_path, PAID=str(paid)):
+        where = ("--where", 'account == "mallory"')
+        assert "1 cancelled" in sharegroup("retries", "cancel", "payments", *where, *address)
+        kind = ("--error-class", "ConnectionError")
+        assert "2 " in sharegroup("retries", "run", "payments", *kind, *address)
+        wait_until(lambda: len(lines(paid)) == 2, lambda: lines(paid))
+        wait_until(lambda: end_offset(broker.bootstrap_servers, "payments.dead") == 1, str)
+    assert sorted(lines(paid)) == ["0,ada,900", "2,grace,900"]
 
 
 @pytest.mark.slow

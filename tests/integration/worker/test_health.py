@@ -154,13 +154,13 @@ def test_broker_that_hangs_is_known_after_three_heartbeats() -> None:
 
 
 def test_route_of_the_page_answers_503_while_the_broker_is_away() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "worker.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "worker-monitoring.md").read_text()
     (code,) = (
         block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         if 'Route("/health"' in block
     )  # fmt: skip
     names: dict[str, Any] = {"__name__": __name__}
-    exec(compile(code, "docs/worker.md", "exec"), names)
+    exec(compile(code, "docs/worker-monitoring.md", "exec"), names)
 
     async def run() -> None:
         async with broker() as there:

@@ -1,4 +1,4 @@
-"""docs/worker.md: its Python runs, its tables are those of the code.
+"""docs/worker.md and what was moved from it: their Python runs, its tables are those of the code.
 
 `make docs-test` also runs its commands, with a broker and a worker in processes of their own.
 """
@@ -10,24 +10,25 @@ import re
 
 import pytest
 
-from sharegroup.worker.declarations.foreign_options import ELSEWHERE
+from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
 from sharegroup.worker.declarations.options import RouteOptions
 from sharegroup.worker.records.record import Record
 from tests.docs.snippets.page_blocks import ROOT, Block, blocks
 from tests.integration.worker import test_running
 from tests.unit.worker import test_outcomes
 from tests.unit.worker.decisions import test_decide
-from tests.unit.worker.running import test_own_topic
+from tests.unit.worker.running import test_admission, test_own_topic
 
 PATH = ROOT / "docs" / "worker.md"
 PAGE = PATH.read_text()
 EXAMPLES = [
     block
-    for block in blocks(PATH)
+    for path in (PATH, ROOT / "docs" / "worker-monitoring.md", ROOT / "docs" / "worker-testing.md")
+    for block in blocks(path)
     if block.language == "python" and not {"with", "needs"} & set(block.options)
 ]
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
-MODULES_OF_ROWS = (test_decide, test_outcomes, test_own_topic)
+MODULES_OF_ROWS = (test_decide, test_outcomes, test_own_topic, test_admission)
 ROWS_OF_A_REAL_WORKER = {
     "18": "test_a_crash_of_the_interpreter_fails_its_record_and_no_other",
     "20": "test_stop_finishes_records_in_the_grace_period_and_releases_the_rest",
@@ -40,15 +41,15 @@ def test_example_runs(example: Block) -> None:
     exec(compile(example.text, example.name, "exec"), {"__name__": __name__})
 
 
-def rows(section: str) -> list[list[str]]:
-    (found,) = (section_ for section_ in SECTIONS if section_.startswith(section))
+def rows(section: str, sections: list[str] = SECTIONS) -> list[list[str]]:
+    (found,) = (section_ for section_ in sections if section_.startswith(section))
     lines = [line for line in found.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
 def test_every_row_of_outcomes_has_a_test() -> None:
     numbers = [row[0] for row in rows("Outcomes of a record") if row[0].isdigit()]
-    assert numbers == [str(number) for number in range(1, 27)]
+    assert numbers == [str(number) for number in range(1, 29)]
     tests = " ".join(name for module in MODULES_OF_ROWS for name in vars(module))
     untested = {number for number in numbers if f"test_row_{number}_" not in tests}
     assert untested == ROWS_OF_A_REAL_WORKER.keys()
@@ -65,13 +66,16 @@ def test_row_numbers_in_the_code_agree_with_the_document() -> None:
         for note in re.findall(r"# ([\d, ]+)\n", inspect.getsource(decide))
         for n in note.split(", ")
     }
-    assert noted == {*range(1, 14), 24}
+    assert noted == {*range(1, 14), 24, 27}
 
 
 def test_documented_options_of_other_libraries_agree_with_the_code() -> None:
-    assert [tuple(row) for row in rows("Options of other frameworks")[1:]] == [
-        (f"`{name}`", text) for name, text in ELSEWHERE.items()
-    ]
+    path = ROOT / "docs" / "worker-other-options.md"
+    page = re.split(r"^## ", path.read_text(), flags=re.MULTILINE)
+    for section, options in (("a handler", ELSEWHERE), ("an App", OF_AN_APP)):
+        assert [tuple(row) for row in rows(f"Options of {section}", page)[1:]] == [
+            (f"`{name}`", text) for name, text in options.items()
+        ]
 
 
 def test_every_public_name_of_a_record_is_on_the_page() -> None:
@@ -80,6 +84,7 @@ def test_every_public_name_of_a_record_is_on_the_page() -> None:
         "story",
         "decision",
         "origin",
+        "begun_ms",
     }
     assert {name for name in public if not re.search(rf"`{name}[`(]", PAGE)} == set()
 

@@ -44,7 +44,8 @@ TEXT = """
 app = App({group!r}, bootstrap_servers={bootstrap!r}, client={client!r}, prepare={prepares})
 
 @app.share_group(
-    {group!r}, topics={topic!r}, retry=Retry(max_attempts=2, initial_delay="6s", jitter=0)
+    {group!r}, topics={topic!r}, retry=Retry(max_attempts=2, initial_delay="6s", jitter=0),
+    steering={steering},
 )
 async def work(text: str) -> None:
     note(text)
@@ -59,12 +60,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield there
 
 
-async def made(broker: Secured, group: str) -> None:
+async def made(broker: Secured, group: str, *, steering: bool = False) -> None:
     """An operator makes what the worker needs, and the records that it handles."""
     app = App(group, bootstrap_servers=broker.open_bootstrap)
 
     @app.share_group(
-        group, topics=f"{group}.orders", retry=Retry(max_attempts=2, initial_delay="6s")
+        group,
+        topics=f"{group}.orders",
+        retry=Retry(max_attempts=2, initial_delay="6s"),
+        steering=steering,
     )
     async def work(text: str) -> None: ...
 
@@ -80,9 +84,10 @@ def worker(
     prepares: bool = True,
     password: str = PASSWORD,
     without: Right | None = None,
+    steering: bool = False,
 ) -> WorkerProcess:
     """A worker with all the rights that it needs but one."""
-    asyncio.run(made(broker, group))
+    asyncio.run(made(broker, group, steering=steering))
     rights = of_worker(group, f"{group}.orders")
     broker.grant(*(right for right in rights if right != without))
     client = broker.options(password)
@@ -93,6 +98,7 @@ def worker(
         client=client,
         topic=f"{group}.orders",
         prepares=prepares,
+        steering=steering,
     )
     return WorkerProcess(folder / group, text, wait_seconds_max=WAIT_SECONDS)
 
@@ -190,6 +196,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "mover": (
         {"without": (READ, GROUP, "mover.retry-scheduler")},
         "GroupAuthorizationFailed: ... (User:billing needs READ on group 'mover.retry-scheduler');",
+    ),
+    "mover2": (
+        {"steering": True},
+        "TransactionalIdAuthorizationFailed: ... needs WRITE on transactional ids that begin with ",
     ),
     "stranger": (
         {"password": "wrong", "prepares": False},

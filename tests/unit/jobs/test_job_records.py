@@ -13,7 +13,7 @@ from sharegroup.dead_letters.redrive_copies import RedriveOptions
 from sharegroup.dead_letters.redriven import Redriven
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import InvalidConfig, MessageTooLarge
-from sharegroup.jobs.filters import filter_of, options_document, options_of, selection_of
+from sharegroup.jobs.filters import LETTERS, options_document, options_of
 from sharegroup.jobs.job import (
     Job,
     JobProgress,
@@ -91,11 +91,13 @@ selections = st.builds(
 
 @given(selections)
 def test_filter_of_a_job(selection: Selection) -> None:
-    assert selection_of(filter_of(selection, everything=True)) == selection
+    assert LETTERS.parsed(LETTERS.document(selection, everything=True)) == selection
 
 
 def test_expression_of_a_filter_is_compiled_again() -> None:
-    selection = selection_of(filter_of(Selection(where=Expression("total < 0")), everything=False))
+    selection = LETTERS.parsed(
+        LETTERS.document(Selection(where=Expression("total < 0")), everything=False)
+    )
     assert selection.where is not None
     assert (selection.where.text, selection.where.holds(b'{"total": -1}')) == ("total < 0", True)
 
@@ -134,11 +136,21 @@ def test_result_of_a_job(
 
 @pytest.mark.parametrize(
     "document",
-    [{}, {"everything": False}, {"group": "a", "colour": "red"}, {"key": 7}, {"where": "1 +"}],
+    [
+        {},
+        {"everything": False},
+        {"group": "a", "colour": "red"},
+        {"key": 7},
+        {"key": "%"},
+        {"where": "1 +"},
+        {"headers": [["a", "%"]]},
+        {"since_ms": "yesterday"},
+        {"redriven": 1},
+    ],
 )
 def test_filter_that_is_empty_or_not_valid_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(InvalidConfig, match="filter"):
-        selection_of(document)
+        LETTERS.parsed(document)
 
 
 def test_record_with_another_key_or_format_is_no_job() -> None:

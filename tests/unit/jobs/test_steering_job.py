@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from sharegroup.dead_letters.expression import Expression
 from sharegroup.errors import InvalidConfig
 from sharegroup.jobs import KINDS, steering_request
-from sharegroup.jobs.steering_job import _filter_of
+from sharegroup.jobs.filters import WAITING
 from sharegroup.waiting.control_records import Intent, Place
 from sharegroup.waiting.waiting_filter import WaitingFilter, WaitingRecord
 
@@ -29,7 +29,7 @@ filters = st.builds(
 @given(filters.filter(lambda selection: not selection.is_everything))
 def test_filter_survives_its_way_through_the_topic_of_jobs(selection: WaitingFilter) -> None:
     request = steering_request("billing", Intent.CANCEL, selection)
-    assert _filter_of(json.loads(json.dumps(request.filter))) == selection
+    assert WAITING.parsed(json.loads(json.dumps(request.filter))) == selection
 
 
 def test_expression_survives_too() -> None:
@@ -38,7 +38,7 @@ def test_expression_survives_too() -> None:
     assert (request.kind, request.topic, request.filter) == (
         "run-waiting", "billing.retry", {"where": "total > 3"},
     )  # fmt: skip
-    again = _filter_of(request.filter).where
+    again = WAITING.parsed(request.filter).where
     assert again is not None
     assert again.text == "total > 3"
 
@@ -47,15 +47,24 @@ def test_empty_filter_is_refused_unless_everything_is_meant() -> None:
     with pytest.raises(InvalidConfig, match="for all waiting records of the group"):
         steering_request("billing", Intent.CANCEL, WaitingFilter())
     request = steering_request("billing", Intent.CANCEL, WaitingFilter(), everything=True)
-    assert _filter_of(request.filter).is_everything
+    assert WAITING.parsed(request.filter).is_everything
 
 
 @pytest.mark.parametrize(
-    "document", [{}, {"reason": "rejected"}, {"key": "%"}, {"where": "("}, {"ids": 7}]
+    "document",
+    [
+        {},
+        {"reason": "rejected"},
+        {"key": "%"},
+        {"where": "("},
+        {"ids": 7},
+        {"topic": 7},
+        {"failures_min": True},
+    ],
 )
 def test_filter_of_another_program_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match="filter"):
-        _filter_of(document)
+        WAITING.parsed(document)
 
 
 @pytest.mark.parametrize("options", [{}, {"group": "other"}, {"group": 7}])

@@ -104,14 +104,14 @@ CHANGES = [
     ms("2026-03-08T07:00+00:00"),
     ms("2026-11-01T06:00+00:00"),
 ]
-"""When the clocks of Berlin and of New York change.
-
-Not those of Lord Howe, which move by half an hour: docs/schedules.md says what is wrong there."""
+TROLL = "Antarctica/Troll"
+"""Its clocks change with those of Berlin, by two hours."""
+"""When the clocks of Berlin, of New York and of Troll change."""
 
 
 @given(
     expression=st.sampled_from(EXPRESSIONS),
-    zone=st.sampled_from((BERLIN, "America/New_York", "UTC")),
+    zone=st.sampled_from((BERLIN, "America/New_York", TROLL, "UTC")),
     change=st.sampled_from(CHANGES),
     before_ms=st.integers(0, 30 * HOUR_MS),
     after_ms=st.integers(0, 30 * HOUR_MS),
@@ -147,6 +147,7 @@ def test_the_last_instant_of_years_is_found_at_once() -> None:
         ("0 0 30 2 *", "UTC", "day"),
         ("0 6 * * 1-5", "Berlin", "IANA"),
         ("0 6 * * 1-5", "../../etc/passwd", "IANA"),
+        ("0 6 * * 1-5", "Australia/Lord_Howe", "0:30:00; expected whole hours. Use timezone='UTC'"),
         ("0 6 * * \x1b[2J", "UTC", r"\\x1b"),
         ("*" * 201, "UTC", "at most 200"),
     ],

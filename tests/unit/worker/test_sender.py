@@ -265,8 +265,7 @@ def test_send_without_a_running_application_is_refused_with_advice() -> None:
     assert str(raised.value) == (
         "bill.send: App 'orders-service' has no producer here; send from a running app, or inside "
         "`async with app.client():`, or in a test inside `async with app.test():` "
-        "(with processes=..., let the handler return the payload, and send it in a middleware; "
-        "without asyncio, write to the handler's topic with sharegroup.client.sync.Producer)"
+        "(without asyncio, write to the handler's topic with sharegroup.client.sync.Producer)"
     )
     with pytest.raises(NotConnected):
         routed.send.blocking(Order(3))

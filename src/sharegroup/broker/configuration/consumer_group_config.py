@@ -132,7 +132,7 @@ class ConsumerGroupConfig(ConfigPart):
     )
     session_timeout_ms_min: int = key(
         "group.min.session.timeout.ms",
-        6_000,
+        1_000,
         "Minimum session timeout of a member of a consumer group.",
         low=0,
     )

@@ -221,9 +221,9 @@ def _tell_outcomes(outcomes: dict[str, Steered], *, as_json: bool) -> int:
         row = {"job": None, "outcomes": by_id, "records": len(by_id), "dry_run": False}
         click.echo(json.dumps(row))
     else:
-        for record_id, (outcome, member) in sorted(outcomes.items()):
-            held = f" by {member}" if member else ""
-            click.echo(printable(f"{record_id}  {outcome}{held}"))
+        for record_id, (outcome, member, why) in sorted(outcomes.items()):
+            detail = f" by {member}" if member else f": {why}" if why else ""
+            click.echo(printable(f"{record_id}  {outcome}{detail}"))
     return 0 if all(steered.outcome is Outcome.DONE for steered in outcomes.values()) else 1
 
 

@@ -23,6 +23,13 @@ from sharegroup.cli.worker.worker_app import (
     override_options,
     source_folder,
 )
+from sharegroup.cli.worker.worker_supervisor import (
+    Several,
+    check as check_several,
+    several_options,
+    supervise,
+    taken_supervisor,
+)
 from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.worker.app import App
 from sharegroup.worker.durations import seconds
@@ -124,6 +131,7 @@ port_options = gathered(
     "--grace", type=Length(), help="Time to finish records when stopping.  [default: as declared]"
 )
 @click.option("--no-prepare", is_flag=True, help="Do not create missing topics and settings.")
+@several_options
 @override_options
 @port_options
 @click.option(
@@ -148,6 +156,7 @@ def run_(
     app_name: str,
     reloads: bool,
     folders: tuple[Path, ...],
+    several: Several,
     around: Surroundings,
     log_level: str,
     log_format: Literal["text", "json"],
@@ -164,14 +173,22 @@ def run_(
 
     SIGUSR1 makes the worker quiet, SIGUSR2 resumes it.  The exit code is 0 if it stopped as
     requested.
+
+    With -n, this process starts and replaces worker processes.  SIGHUP then replaces all, one at a
+    time, so they run new code.
     """
+    check_several(several, reloads=reloads)
     # The watcher sets the variable for the process that it starts with the same command line.
     if reloads and WATCHER not in os.environ:
         return _reloading(app_name, folders)
-    logs.configure(log_level, log_format)
+    supervisor = taken_supervisor()
+    number = None if supervisor is None else supervisor[0].number
+    logs.configure(log_level, log_format, process=number)
     watcher = int(os.environ.get(WATCHER, "0")) or None
-    app = _narrowed(app_name, **changes)
-    return _run(app, replace(around, module=app_name, watcher=watcher))
+    around = replace(around, module=app_name, watcher=watcher, supervisor=supervisor)
+    if supervisor is None and several.processes is not None:
+        return supervise(several.processes, several, around)
+    return _run(_narrowed(app_name, **changes), around)
 
 
 command.add_command(worker_infrastructure.plan_)

@@ -133,6 +133,11 @@ class Consumer:
         return self._tasks.states.partitions
 
     @property
+    def member_id(self) -> str:
+        """The id of this member of its group; with the classic protocol, empty before it joins."""
+        return self._tasks.identity.member_id
+
+    @property
     def coordinator_error(self) -> KafkaError | None:
         """The error of the last request to the group coordinator, which is retried; or None."""
         member = self._tasks.member
@@ -147,13 +152,12 @@ class Consumer:
         return self._tasks.health()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This member's identity, for the offsets that a transactional producer commits."""
-        if self._config.group_id is None:
-            raise IllegalStateError("this consumer has no group: group_id is not set")
-        identity = self._tasks.identity
-        return ConsumerGroupMetadata(
-            self._config.group_id, identity.epoch, identity.member_id, identity.instance_id
-        )
+        """This member's identity, for the offsets that a transactional producer commits.
+
+        Raises CommitFailedError without a membership: a coordinator takes offsets that name no
+        member from anybody, so those of a member that was lost would replace its successor's.
+        """
+        return self._tasks.group_metadata()
 
     metrics = telemetry.metrics
     client_instance_id = telemetry.client_instance_id

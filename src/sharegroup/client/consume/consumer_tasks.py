@@ -22,7 +22,14 @@ from sharegroup.client.consume.topic_watch import TopicSubscription, TopicWatch
 from sharegroup.client.metrics.client_metrics import ConsumerMetrics
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.telemetry import Telemetry
-from sharegroup.client.records import ConsumerHealth, OffsetAndMetadata, TopicPartition
+from sharegroup.client.records import (
+    CommitFailedError,
+    ConsumerGroupMetadata,
+    ConsumerHealth,
+    IllegalStateError,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from sharegroup.client.settings.option_values import GroupProtocol
 from sharegroup.client.settings.plain_consumer_config import ConsumerConfig
 from sharegroup.client.share.member.membership import new_member_id
@@ -79,6 +86,20 @@ class ConsumerTasks:
         self._ready, self._stop = asyncio.Event(), asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._background: list[asyncio.Task[None]] = []
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return this member's identity; raises CommitFailedError without a membership."""
+        if self.config.group_id is None:
+            raise IllegalStateError("this consumer has no group: group_id is not set")
+        identity = self.identity
+        if not identity.may_commit:
+            raise CommitFailedError(
+                f"this consumer is not a member of group {self.config.group_id!r} at the moment: "
+                "it has not joined yet, or its membership was lost; abort the transaction and poll"
+            )
+        return ConsumerGroupMetadata(
+            self.config.group_id, identity.epoch, identity.member_id, identity.instance_id
+        )
 
     def _labels(self) -> dict[str, str]:
         """Return the labels of the consumer's metrics in telemetry, with Kafka's names."""

@@ -182,6 +182,11 @@ class Consumer(BlockingClient[consumer.Consumer]):
             return self._client.paused
 
     @property
+    def member_id(self) -> str:
+        """The id of this member of its group; with the classic protocol, empty before it joins."""
+        return self._client.member_id
+
+    @property
     def coordinator_error(self) -> KafkaError | None:
         """The error of the last request to the group coordinator, which is retried; or None."""
         return self._client.coordinator_error

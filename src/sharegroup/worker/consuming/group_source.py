@@ -60,6 +60,11 @@ LAST_COMMIT_SECONDS = 20.0
 
 A transaction may be in doubt for longer.  Then its outcome holds for the next owner, too.
 """
+TRANSACTION_BYTES = 32 * 1024 * 1024
+"""Outputs above which each partition gets a transaction of its own.
+
+A transaction that is too large for its time would be repeated as it is.
+"""
 CHARACTERS_MIN = 32
 """Below this limit of metadata none is written."""
 
@@ -173,9 +178,8 @@ class GroupSource:
         self._check_owned(owned)  # Otherwise another owner may have committed since.
         # Before the position moves, so that a commit that fails has changed nothing.  With the
         # outputs: their records are finished, and may not run again.
-        outputs = tuple(owned.outputs)
-        await self._log.commit({owned.partition: Committed(offset)}, outputs)
-        del owned.outputs[: len(outputs)]
+        await self._log.commit({owned.partition: Committed(offset)}, owned.outputs.begin())
+        owned.written()
 
     def _check_owned(self, owned: OwnedPartition) -> None:
         if owned.is_gone:
@@ -213,6 +217,8 @@ class GroupSource:
             if len(taken) >= room:
                 break
             more = owned.take(room - len(taken), is_first=not taken)
+            if owned.outputs.is_full:
+                self._pause_full(owned)
             if owned.is_rewound:
                 self._begin_anew(owned)
             elif more:
@@ -246,7 +252,7 @@ class GroupSource:
         self._changes.gone(self.topic, (old.partition,), is_lost=True)
         new = OwnedPartition(self.topic, old.partition, progress, self._changed.set)
         self._owned[old.partition] = new
-        # The same list: a commit under way removes from it what it has written.
+        # The same object: a commit under way removes from it what it has written.
         new.outputs = old.outputs
         new.is_held, new.is_paused, new.was_full = old.is_held, old.is_paused, old.was_full
         self._log.seek(old.partition, progress.next_offset)
@@ -262,7 +268,8 @@ class GroupSource:
         missing = [entry for entry in owned if not entry.progress.is_reserved]
         if not missing:
             return taken
-        is_committed = await self._commit(missing)
+        due = [entry for entry in missing if entry.commit_at <= self._clock.now()]
+        is_committed = await self._commit(due) and len(due) == len(missing)
         kept = []
         for delivery in taken:
             entry = self._owned.get(delivery.partition)
@@ -428,7 +435,12 @@ class GroupSource:
 
     def _to_commit(self) -> list[OwnedPartition]:
         self._changed.clear()
-        return [owned for owned in self._owned.values() if owned.is_changed]
+        changed = [owned for owned in self._owned.values() if owned.is_changed]
+        now = self._clock.now()
+        due = [owned for owned in changed if owned.commit_at <= now]
+        if len(due) < len(changed):
+            self._changed.set()
+        return due
 
     async def _commit(self, partitions: Iterable[OwnedPartition], *, is_open: bool = True) -> bool:
         """Commit the progress of partitions; False if it failed, and is tried again later."""
@@ -461,14 +473,14 @@ class GroupSource:
                 for entry in partitions
                 if not entry.is_gone and not (is_open and entry.is_leaving)
             ]
+            if len(owned) > 1 and sum(entry.outputs.size for entry in owned) > TRANSACTION_BYTES:
+                return await self._commit_each(owned, is_open=is_open)
             offsets: dict[int, Committed] = {}
             outputs: list[BufferedRecord] = []
-            counts: list[int] = []
             for entry in owned:
                 entry.is_changed = False
                 # In the same step as the progress: what is finished later has outputs later.
-                outputs += entry.outputs
-                counts.append(len(entry.outputs))
+                outputs += entry.outputs.begin()
                 committed = entry.progress.to_commit(
                     reserves=self._reserves,
                     is_open=is_open,
@@ -484,24 +496,44 @@ class GroupSource:
                 if self._characters_max == 0:
                     raise
                 self._shrink()
-                continue
             except (KafkaError, OwnershipLost) as error:
                 if isinstance(error, MovesRefused) and len(owned) > 1:
                     # An output that its topic refuses holds up its own partition alone.
-                    done = [await self._commit_now([alone], is_open=is_open) for alone in owned]
-                    return all(done)
-                self._say_not_committed(offsets, error)
-                for entry in owned:
-                    entry.change()
+                    return await self._commit_each(owned, is_open=is_open)
+                self._note_failed(owned, offsets, error)
                 return False
-            self._reserves //= 2
-            for entry, count in zip(owned, counts, strict=True):
-                del entry.outputs[:count]
-                entry.progress.committed()
-                self._pause_full(entry)
-                if is_open and entry.progress.is_ahead:
-                    entry.change()
-            return True
+            else:
+                self._note_committed(owned, is_open=is_open)
+                return True
+
+    def _note_failed(
+        self, owned: Iterable[OwnedPartition], offsets: Mapping[int, Committed], error: Exception
+    ) -> None:
+        log.warning(
+            "event=commit.failed group=%s topic=%s partitions=%s error='%s' action='the commit is "
+            "repeated; after a rebalance, finished records may run again'",
+            *(self._group, self.topic, sorted(offsets), error),
+        )
+        for entry in owned:
+            if isinstance(error, MovesRefused):
+                entry.refused(self._clock.now())
+            entry.change()
+
+    def _note_committed(self, owned: Iterable[OwnedPartition], *, is_open: bool) -> None:
+        self._reserves //= 2
+        for entry in owned:
+            if entry.outputs.is_full:
+                self._arrived.set()  # Its records are delivered again.
+            entry.written()
+            entry.progress.committed()
+            self._pause_full(entry)
+            if is_open and entry.progress.is_ahead:
+                entry.change()
+
+    async def _commit_each(self, owned: Sequence[OwnedPartition], *, is_open: bool) -> bool:
+        """Commit these partitions one after the other, each in a transaction of its own."""
+        done = [await self._commit_now([alone], is_open=is_open) for alone in owned]
+        return all(done)
 
     def _shrink(self) -> None:
         """Write less metadata, because the broker accepts no more."""
@@ -514,17 +546,11 @@ class GroupSource:
             *(self._group, self.topic, self._characters_max),
         )
 
-    def _say_not_committed(self, offsets: Mapping[int, Committed], error: Exception) -> None:
-        log.warning(
-            "event=commit.failed group=%s topic=%s partitions=%s error='%s' action='the commit is "
-            "repeated; after a rebalance, finished records may run again'",
-            *(self._group, self.topic, sorted(offsets), error),
-        )
-
     def _pause_full(self, owned: OwnedPartition) -> None:
         """Pause a partition whose metadata is nearly full or that is held, or resume it."""
         is_full = owned.progress.ceiling is not None
-        if owned.is_gone or (is_full or owned.is_held) == owned.is_paused:
+        is_behind = owned.outputs.is_full and len(owned.read) >= READ_RECORDS
+        if owned.is_gone or (is_full or is_behind or owned.is_held) == owned.is_paused:
             return
         owned.is_paused = not owned.is_paused
         if owned.is_paused:

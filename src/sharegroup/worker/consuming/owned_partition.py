@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Unpack
 
+from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.errors import MessageTooLarge, UnreadableBatch
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.worker.consuming.commit_metadata import OFFSETS_MAX
@@ -23,16 +24,64 @@ from sharegroup.worker.ports import (
 from sharegroup.worker.records.unreadable_range import UnreadableOffsets, UnreadableRange
 from sharegroup.worker.retrying.postponer import RECORD_BYTES_MAX
 
+OUTPUT_BYTES = 200
+"""The memory that an output takes, in addition to its own bytes."""
 OVERHEAD_BYTES = 16 * 1024
 """Of a batch and its request, beside the contents of a record."""
+
+OUTPUT_BYTES_MAX = 16 * 1024 * 1024
+"""Outputs of a partition's finished records, from which on none of its records are delivered.
+
+So a commit that fails for long does not fill the memory, and one transaction stays small.
+"""
+RUN_BYTES_MAX = 16 * 1024 * 1024
+"""The maximum size of what one run sends, because it is written in one transaction."""
+REFUSED_MS_MIN = 200
+REFUSED_MS_MAX = 10_000
+"""The pause after a transaction with an output that its topic refuses doubles up to this one."""
+
+
+class Outputs:
+    """The records to write with the next commit of a partition, and their size."""
+
+    __slots__ = ("_begun", "_records", "size")
+
+    def __init__(self) -> None:
+        self._records: list[BufferedRecord] = []
+        self.size = 0
+        self._begun = (0, 0)
+        """The number and the size of those that the commit under way writes."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more records are to be delivered until these are written."""
+        return self.size >= OUTPUT_BYTES_MAX
+
+    def add(self, records: list[BufferedRecord], size: int) -> None:
+        """Add the outputs of a finished record."""
+        self._records += records
+        self.size += size
+
+    def begin(self) -> tuple[BufferedRecord, ...]:
+        """Return the records for a commit; there is one commit at a time."""
+        self._begun = len(self._records), self.size
+        return tuple(self._records)
+
+    def drop(self) -> None:
+        """Drop what the commit has written."""
+        count, size = self._begun
+        del self._records[:count]
+        self.size -= size
+        self._begun = (0, 0)
 
 
 class OwnedPartition:
     """A partition that this process owns, from its assignment to its revocation or loss."""
 
     __slots__ = (
-        "_on_change", "fresh", "is_changed", "is_gone", "is_held", "is_leaving", "is_paused",
-        "is_rewound", "outputs", "partition", "progress", "read", "released", "topic", "was_full",
+        "_on_change", "_refused", "commit_at", "fresh", "is_changed", "is_gone", "is_held",
+        "is_leaving", "is_paused", "is_rewound", "outputs", "partition", "progress", "read",
+        "released", "topic", "was_full",
     )  # fmt: skip
 
     def __init__(
@@ -50,8 +99,11 @@ class OwnedPartition:
         """Called when there is something to commit, after a time without."""
         self.read: deque[LoggedRecord | UnreadableRange] = deque()
         """What was read and not delivered yet, in the order of the log."""
-        self.outputs: list[BufferedRecord] = []
-        """Records to write with the next commit, of finished records."""
+        self.outputs = Outputs()
+        """Of finished records."""
+        self.commit_at = 0.0
+        """The time before which no commit is tried, because its outputs were refused."""
+        self._refused: Backoff | None = None
         self.released: list[ConsumedRecord | UnreadableRange] = []
         """Records that were delivered and given back, to be delivered again."""
         self.is_changed = False
@@ -75,7 +127,7 @@ class OwnedPartition:
         An unreadable range is delivered alone, and only with ``is_first``: there is nothing else
         in this take.
         """
-        if self.is_leaving or self.is_gone or self.is_held:
+        if self.is_leaving or self.is_gone or self.is_held or self.outputs.is_full:
             return []
         if self.progress.span >= OFFSETS_MAX:  # Nobody finishes the first of them.
             room = len(self.released)
@@ -140,6 +192,17 @@ class OwnedPartition:
         delivery = UnreadableRange(offsets, {})
         self.read.append(delivery)
 
+    def refused(self, now: float) -> None:
+        """Note that a topic refuses an output; the commit is tried again later and later."""
+        if self._refused is None:
+            self._refused = Backoff(REFUSED_MS_MIN, REFUSED_MS_MAX, chance=without_jitter)
+        self.commit_at = now + self._refused.next_ms() / 1000
+
+    def written(self) -> None:
+        """Note that a commit has written its outputs."""
+        self.outputs.drop()
+        self._refused, self.commit_at = None, 0.0
+
     def change(self) -> None:
         """Note that there is something to commit."""
         if not self.is_changed:
@@ -151,8 +214,8 @@ class ConsumedRecord:
     """One delivery of a record of an owned partition; a `ports.DeliveredRecord`."""
 
     __slots__ = (
-        "_outputs", "_owned", "delivery_count", "headers", "key", "offset", "partition",
-        "timestamp_ms", "topic", "value",
+        "_output_bytes", "_outputs", "_owned", "delivery_count", "headers", "key", "offset",
+        "partition", "timestamp_ms", "topic", "value",
     )  # fmt: skip
 
     deadline = math.inf
@@ -171,6 +234,7 @@ class ConsumedRecord:
         self.delivery_count = delivery_count
         self._outputs: list[BufferedRecord] | None = None
         """Records to write when this one is finished."""
+        self._output_bytes = 0
 
     @property
     def is_lost(self) -> bool:
@@ -182,7 +246,7 @@ class ConsumedRecord:
         owned = self._owned
         if self._outputs is not None:
             if not owned.is_gone:  # Otherwise the record runs again, and the list may have an heir.
-                owned.outputs += self._outputs
+                owned.outputs.add(self._outputs, self._output_bytes)
             self._outputs = None
         owned.fresh.append(self.offset)
         if not owned.is_changed:
@@ -218,7 +282,18 @@ class ConsumedRecord:
             )
             return written
         if self._outputs is None:
-            self._outputs = []
+            self._outputs, self._output_bytes = [], 0
+        if self._output_bytes + size > RUN_BYTES_MAX:
+            written.set_exception(
+                MessageTooLarge(
+                    f"a record for topic {topic!r} has {size} bytes, after "
+                    f"{len(self._outputs)} others of {self._output_bytes} bytes in one run; "
+                    f"expected at most {RUN_BYTES_MAX} together, because exactly_once writes them "
+                    "in one transaction"
+                )
+            )
+            return written
+        self._output_bytes += size + OUTPUT_BYTES
         self._outputs.append(BufferedRecord(topic, value, options))
         written.set_result(LaterWritten(topic))
         return written

@@ -1,8 +1,8 @@
 """Decides the outcome of each record; the only place where this is decided.
 
-`may_run` and `put_aside` decide before the handler is called, `decide` after it has ended.  All
-are pure.  The rules are the rows of the table «Outcomes of a record» in docs/worker.md; a comment
-at each rule has the number of its row.
+`may_run`, `put_aside` and `expired` decide before the handler is called, `decide` after it has
+ended.  All are pure.  The rules are the rows of the table «Outcomes of a record» in
+docs/worker.md; a comment at each rule has the number of its row.
 
 There are two separate limits.  ``story.failures`` counts failed runs over all retries; its limit
 is `Retry.max_attempts`.  ``delivery_count`` is counted by the broker and grows with each crash and
@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, Story
 from sharegroup.worker.decisions.messages import class_name, leaves_of, message_of
-from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.policies import Expiry
+from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.route import OnUnreadable, Route
 from sharegroup.worker.payloads.codec import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
@@ -76,20 +77,41 @@ ATTEMPTS_KEPT = 20
 MESSAGE_CHARACTERS_MAX = 500
 CRASHES_ALONE_MAX = 2
 """The number of deliveries of a suspect that may end without an outcome, as after a crash."""
+ASIDE_MS = 100
+"""Pause until a suspect that stays in its place asks again for its turn to run alone."""
 
 ACCEPT = Accept()
 REDELIVER = Redeliver()
 
 
-def may_run(story: Story, *, delivery_count: int, suspected_from: int) -> bool:
+def may_run(
+    story: Story, *, delivery_count: int, suspected_from: int, in_place: bool = False
+) -> bool:
     """Whether a record may run; if not, it is put aside.
 
     ``suspected_from`` is the delivery count from which the group's records are suspected to end
-    their processes.
+    their processes.  With ``in_place`` they are not moved, so as many more deliveries are allowed.
     """
+    if in_place and story.suspicions == 0:
+        return delivery_count < suspected_from + CRASHES_ALONE_MAX
     if story.suspicions == 0:
         return delivery_count < suspected_from
     return not _is_exhausted(story, delivery_count, suspected_from)
+
+
+def stay(
+    story: Story, *, delivery_count: int, suspected_from: int, now_ms: int, by_stop: bool
+) -> Hold | Redeliver | Bury:
+    """Decide about a record as `put_aside` does, if its group handles records in their order.
+
+    It stays in its place, because records of its key must not overtake it.  There a release costs
+    no delivery, and it asks for its turn again and again.
+    """
+    if not may_run(
+        story, delivery_count=delivery_count, suspected_from=suspected_from, in_place=True
+    ):
+        return Bury(story, DeadLetterReason.DELIVERIES_EXHAUSTED)  # 13
+    return REDELIVER if by_stop else Hold(replace(story, due_ms=now_ms + ASIDE_MS))
 
 
 def put_aside(
@@ -107,6 +129,11 @@ def put_aside(
     if story.suspicions == 0 and not (by_stop and delivery_count < suspected_from):
         story = replace(story, suspicions=1)
     return Postpone(replace(story, due_ms=now_ms))  # 24
+
+
+def expired(story: Story, expiry: Expiry) -> Bury | Accept:
+    """Decide about a record that has expired before its handler was called."""
+    return Bury(story, DeadLetterReason.EXPIRED) if expiry.dead_letter else ACCEPT  # 27
 
 
 def moved(story: Story, *, delivery_count: int) -> Story:
@@ -153,21 +180,22 @@ def decide(
     failed = _with_failure(story, error, route, now_ms=now_ms, member=member)
     if isinstance(error, Reject):
         return Bury(failed, DeadLetterReason.REJECTED, error)  # 2
-    if retry is None or not (isinstance(error, RetryAfter) or retry.applies_to(error)):
+    policy = None if retry is None else retry.policy_for(error)
+    if policy is None:
         return Bury(failed, DeadLetterReason.NOT_RETRIED, error)  # 7, 8, 9
-    if failed.failures >= retry.max_attempts:
+    if failed.failures >= policy.max_attempts:
         return Bury(failed, DeadLetterReason.ATTEMPTS_EXHAUSTED, error)  # 6
     if isinstance(error, RetryAfter):
         delay = error.delay_seconds  # 4
     else:
-        delay = retry.delay(failed.failures, chance)  # 5
+        delay = policy.delay(failed.failures, chance)  # 5
     waiting = replace(failed, due_ms=now_ms + round(delay * 1000))
     if holding_allowed_seconds > 0 and delay <= holding_allowed_seconds:
         return Hold(waiting)
     return Postpone(waiting)
 
 
-def decisive(error: BaseException, retry: Retry | None) -> BaseException:
+def decisive(error: BaseException, retry: Retry | RetryByError | None) -> BaseException:
     """Return the exception that decides; of a group, as a TaskGroup raises, the gravest.
 
     The order of precedence is: a Reject, a failure that is not retried, a failure that is retried,
@@ -180,7 +208,7 @@ def decisive(error: BaseException, retry: Retry | None) -> BaseException:
     return min(leaves_of(error), key=lambda leaf: _gravity(leaf, retry))
 
 
-def _gravity(error: BaseException, retry: Retry | None) -> tuple[int, float]:
+def _gravity(error: BaseException, retry: Retry | RetryByError | None) -> tuple[int, float]:
     match error:
         case Reject():
             return (0, 0.0)

@@ -16,8 +16,16 @@ from sharegroup.worker.declarations.checks import (
 )
 from sharegroup.worker.declarations.foreign_options import elsewhere_of, refuse_unknown
 from sharegroup.worker.declarations.handler import HandlerShape
+from sharegroup.worker.declarations.kafka_options import kafka_options
 from sharegroup.worker.declarations.outputs import output_problems
-from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.policies import (
+    CircuitBreaker,
+    Expiry,
+    Filter,
+    check_filter,
+    expiry_of,
+)
+from sharegroup.worker.declarations.retry import Retry, RetryByError, RetryPolicies, retry_of
 from sharegroup.worker.declarations.route import (
     Batching,
     CommitName,
@@ -51,27 +59,38 @@ StartFromName = StartFrom | Literal["earliest", "latest"]
 Topics = str | Iterable[str]
 
 CONCURRENCY_MAX = 100_000
+WEIGHT_MAX = 1_000
 
 
-class CommonOptions(TypedDict, total=False):
-    """The options of a handler of a group of either kind."""
+class RouteDefaults(TypedDict, total=False):
+    """The options that an App may declare for all its handlers: ``App(..., defaults={...})``."""
 
-    name: str
-    """The handler's name in metrics, logs and dead letters; by default that of the function."""
     concurrency: int | Literal["auto"]
-    processes: int
-    retry: Retry | None
+    retry: Retry | RetryPolicies | None
     dead_letter: DeadLetter | BrokerDeadLetter | str | None
     max_handling: Duration | None
     rate_limit: RateLimit | str | None
     batch: Batching | int
     holding: Holding
     in_flight_bytes: int
-    payload: Payload | Registry | None
     unreadable: OnUnreadableName
     start_from: StartFromName
     retry_tiers: Sequence[Duration]
     steering: bool
+    expires_after: Expiry | Duration | None
+    breaker: CircuitBreaker | None
+    kafka: Mapping[str, Any]
+
+
+class CommonOptions(RouteDefaults, total=False):
+    """The options of a handler of a group of either kind."""
+
+    name: str
+    """The handler's name in metrics, logs and dead letters; by default that of the function."""
+    processes: int
+    payload: Payload | Registry | None
+    only: Filter | None
+    priorities: Mapping[str, int]
     once_by: Callable[[Any], str | int] | None
     once_for: Duration
     to: str | None
@@ -117,10 +136,68 @@ def route_of(
     """
     whose = f"{kind} group {checked_group(group, f'{kind}_group')!r}, handler {shape.name}"
     refuse_unknown(options, OPTIONS_OF[kind], whose, elsewhere_of(kind), f"a {kind} group")
-    settings: dict[str, Any] = {name: options[name] for name in options if name != "name"}
+    settings = _settings(options, whose)
     settings["kind"] = kind
+    settings["kafka"] = kafka_options(settings.get("kafka"), kind, whose)
     if kind is RouteKind.CONSUMER and settings.get("order_by") is not None:
         settings.setdefault("on_failure", OnFailure.BLOCK)
+    named = _topics(topics, whose)
+    try:
+        route = Route(group=group, topics=named, shape=shape, **settings)
+    except InvalidConfig as error:  # Raised for the option `payload`.
+        raise InvalidConfig(f"{whose}: {error}") from error
+    if route.redact is not None:
+        check_redact(route.redact, whose)
+    if route.only is not None:
+        try:
+            check_filter(route.only, may_decode=not route.codec.may_block)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{whose}: {error}") from error
+    for problem in _problems(route):
+        raise InvalidConfig(f"{whose}: {problem}")
+    return route
+
+
+def checked_defaults(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """Return the defaults of this App for its handlers; raises InvalidConfig."""
+    whose = f"App {name!r}: defaults"
+    if not isinstance(given, Mapping | None):
+        raise InvalidConfig(f"{whose}={given!r:.80}; expected a dict of options")
+    defaults = dict(given or {})
+    for option in defaults:
+        if option not in RouteDefaults.__annotations__ and option in CommonOptions.__annotations__:
+            raise InvalidConfig(f"{whose}: {option} is declared for each handler")
+    allowed = RouteDefaults.__annotations__
+    refuse_unknown(defaults, allowed, whose, elsewhere_of(RouteKind.SHARE), "all handlers")
+    _settings(defaults, whose)  # Raises for a value that no handler could have.
+    return defaults
+
+
+def with_defaults(route: Route, given: Collection[str], defaults: Mapping[str, Any]) -> Route:
+    """Return the route with the defaults of its App, except the options it was ``given``.
+
+    Raises InvalidConfig if they do not go together.
+    """
+    used = {name: value for name, value in defaults.items() if name not in given}
+    if not route.shape.is_batch:
+        used.pop("batch", None)
+    if not used:
+        return route
+    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
+    settings = _settings(used, whose)
+    if "kafka" in settings:
+        settings["kafka"] = kafka_options(settings["kafka"], route.kind, whose)
+    changed = route.changed(**settings)
+    for problem in _problems(changed):
+        raise InvalidConfig(
+            f"{whose}: {problem} (with the App's defaults: {', '.join(sorted(used))})"
+        )
+    return changed
+
+
+def _settings(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Convert options to the fields of a route; raises InvalidConfig."""
+    settings: dict[str, Any] = {name: options[name] for name in options if name != "name"}
     for name, (written, make) in WRITTEN_OTHERWISE.items():
         if written in settings:
             try:
@@ -130,16 +207,7 @@ def route_of(
     for name, enum in ENUMS.items():
         if settings.get(name) in enum.__members__.values():  # `_problems` refuses other values.
             settings[name] = enum(settings[name])
-    named = _topics(topics, whose)
-    try:
-        route = Route(group=group, topics=named, shape=shape, **settings)
-    except InvalidConfig as error:  # Raised for the option `payload`.
-        raise InvalidConfig(f"{whose}: {error}") from error
-    if route.redact is not None:
-        check_redact(route.redact, whose)
-    for problem in _problems(route):
-        raise InvalidConfig(f"{whose}: {problem}")
-    return route
+    return settings
 
 
 def _max_handling(value: Duration | None) -> float | None:
@@ -155,6 +223,7 @@ def _tiers(value: Sequence[Duration]) -> tuple[float, ...]:
 
 
 WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "retry": ("retry", retry_of),
     "dead_letter": ("dead_letter", dead_letter_of),
     "rate_limit": ("rate_limit", rate_limit_of),
     "max_handling_seconds": ("max_handling", _max_handling),
@@ -162,6 +231,7 @@ WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "retry_tiers": ("retry_tiers", _tiers),
     "once_seconds": ("once_for", delay_seconds),
     "result_seconds": ("result_for", delay_seconds),
+    "expiry": ("expires_after", expiry_of),
 }
 """Field of the route: the name of its option, and the function that converts its value."""
 
@@ -234,6 +304,12 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield f"dead_letter: topic {dead!r} is one that the handler reads, so it would form a loop"
     if route.steering and route.retry is None:
         yield "steering: with retry=None no record waits, so there is nothing to steer"
+    yield from _priority_problems(route)
+    if route.breaker is not None and route.retry is None and not route.blocks:
+        yield (
+            "breaker: with retry=None there are no retry topics in which records could wait; "
+            "Retry(max_attempts=1) has retry topics without retries"
+        )
     if route.own_topic in route.topics:
         yield f"topic {route.own_topic!r} is the group's own, which is read automatically"
 
@@ -283,6 +359,17 @@ def check_store(route: Route, store: Store | None) -> None:
         )
 
 
+def _priority_problems(route: Route) -> Iterator[str]:
+    for topic, weight in route.priorities.items():
+        if topic not in route.topics:
+            yield (
+                f"priorities: topic {topic!r} is none of the handler's; expected some of "
+                f"{', '.join(route.topics)}"
+            )
+        if not is_whole(weight, 1, WEIGHT_MAX):
+            yield f"priorities: {topic!r} has {weight!r}; expected a weight from 1 to {WEIGHT_MAX}"
+
+
 def _once_problems(route: Route) -> Iterator[str]:
     if route.once_by is None:
         if route.once_seconds:
@@ -301,8 +388,11 @@ def _once_problems(route: Route) -> Iterator[str]:
 OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
     "retry": (
         "retry",
-        (Retry, type(None)),
-        "Retry(max_attempts=..., initial_delay=...), or None for no retries",
+        (Retry, RetryByError, type(None)),
+        (
+            "Retry(max_attempts=..., initial_delay=...), or None for no retries; or a dict of them "
+            "by class of error"
+        ),
     ),
     "dead_letter": (
         "dead_letter",
@@ -319,7 +409,13 @@ OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
         (Batching, type(None)),
         "a size, or Batching(size=..., wait_seconds=...)",
     ),
+    "breaker": (
+        "breaker",
+        (CircuitBreaker, type(None)),
+        "CircuitBreaker(failures=..., of=..., open_for=...), or None",
+    ),
     "steering": ("steering", (bool,), "True if waiting records are to be run or cancelled"),
+    "priorities": ("priorities", (Mapping,), "a dict of the weights of topics"),
     "holding": ("holding", (Holding,), "Holding(longest_seconds=..., records=..., bytes=...)"),
     "group_configs": ("group_configs", (Mapping,), "a dict by Kafka's names of settings"),
 }
@@ -333,6 +429,7 @@ SETTINGS_OF_A_GROUP = (
     "exactly_once",
     "retry_tiers",
     "steering",
+    "kafka",
 )
 """Options that are the same for all handlers of a group."""
 
@@ -365,14 +462,7 @@ def _check_pair(first: Route, second: Route) -> None:
             f"{both} have the same name, which identifies them in metrics and dead letters; "
             f"give one of them another: name='...'"
         )
-    for name in (
-        "start_from",
-        "group_configs",
-        "group_protocol",
-        "exactly_once",
-        "retry_tiers",
-        "steering",
-    ):
+    for name in SETTINGS_OF_A_GROUP:
         if getattr(first, name) != getattr(second, name):
             raise InvalidConfig(
                 f"{both} differ in {name}, which is a setting of the group: "

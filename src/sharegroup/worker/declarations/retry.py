@@ -5,17 +5,20 @@
 
 Delays grow up to ``max_delay``, so a service that is down is called less and less often.
 ``jitter`` spreads them, so records that failed together are not retried together.
+
+A mapping of classes to policies (`RetryByError`) retries each kind of failure in its own way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Literal, cast
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.topics import Replication
 from sharegroup.worker.durations import Duration, delay_seconds
-from sharegroup.worker.records.outcomes import HandlerDecision
+from sharegroup.worker.records.outcomes import HandlerDecision, RetryAfter
 
 ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -50,7 +53,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         for name in ("retry_on", "dont_retry_on"):
-            object.__setattr__(self, name, _classes(name, getattr(self, name)))
+            object.__setattr__(self, name, error_classes("Retry", name, getattr(self, name)))
         for name in ("initial_delay", "max_delay"):
             object.__setattr__(self, f"{name}_seconds", _seconds(name, getattr(self, name)))
         if self.max_attempts not in range(1, ATTEMPTS_MAX + 1):
@@ -107,6 +110,10 @@ class Retry:
             not isinstance(error, Exception) and Exception in self._retry_on
         )
 
+    def policy_for(self, error: BaseException) -> Retry | None:
+        """The policy by which this failure, or RetryAfter, is retried; None if it is not."""
+        return self if isinstance(error, RetryAfter) or self.applies_to(error) else None
+
     def delay(self, retry: int, chance: float) -> float:
         """Seconds before the ``retry``-th retry, from 1; ``chance`` is random, in [0, 1)."""
         assert retry >= 1, retry
@@ -118,14 +125,100 @@ class Retry:
         return min(grown, self.max_delay_seconds) * spread
 
 
-def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:
+DEFAULT: Literal["default"] = "default"
+"""The key of the policy for failures of classes that a mapping does not name."""
+
+RetryPolicies = Mapping[type[BaseException] | Literal["default"], Retry | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryByError:
+    """A retry policy for each class of failures, as the option ``retry`` has it as a mapping.
+
+    The policy of a failure is that of the nearest class in its method resolution order, otherwise
+    that of the key ``"default"``; without that key it is not retried.  None in place of a policy
+    means the same.  All failures of a record count as its attempts, whatever their class is.
+    """
+
+    policies: tuple[tuple[type[BaseException], Retry | None], ...]
+    default: Retry | None = None
+
+    @classmethod
+    def of(cls, policies: RetryPolicies) -> RetryByError:
+        """Check a mapping; raises InvalidConfig."""
+        named = {key: policy for key, policy in policies.items() if key != DEFAULT}
+        for key, policy in policies.items():
+            if key != DEFAULT:
+                error_classes("Retry", "a key of the mapping", key)
+            if not isinstance(policy, Retry | None):
+                raise InvalidConfig(
+                    f"Retry: the mapping has {policy!r} for {key!r}; expected Retry(...), or None "
+                    f"for no retries"
+                )
+        by_error = cls(tuple(named.items()), policies.get(DEFAULT))
+        if not any(by_error._all()):
+            raise InvalidConfig(
+                "Retry: the mapping has no policy; expected Retry(...) for a class or for "
+                "'default', or retry=None for no retries"
+            )
+        for name in ("replication_factor", "min_insync_replicas"):
+            if len(declared := by_error._declared(name)) > 1:
+                raise InvalidConfig(
+                    f"Retry: the mapping has {name}={sorted(declared)}; expected one number, "
+                    f"because all failures of a group wait in the same topics"
+                )
+        return by_error
+
+    def policy_for(self, error: BaseException) -> Retry | None:
+        """The policy by which this failure, or RetryAfter, is retried; None if it is not."""
+        named = dict(self.policies)
+        # The type's, because an error of the application may lie about its class.
+        nearest = next((kind for kind in type(error).__mro__ if kind in named), None)
+        policy = self.default if nearest is None else named[nearest]
+        if policy is not None:
+            return policy.policy_for(error)
+        if isinstance(error, RetryAfter) and nearest is None:
+            # The handler wants another attempt, so some limit must apply: the widest.
+            return max(filter(None, self._all()), key=lambda retry: retry.max_attempts)
+        return None
+
+    def applies_to(self, error: BaseException) -> bool:
+        """Whether this failure is retried."""
+        return self.policy_for(error) is not None
+
+    @property
+    def replication_factor(self) -> int | None:
+        """The replication factor of the group's retry topics, if a policy declares it."""
+        return next(iter(self._declared("replication_factor")), None)
+
+    @property
+    def min_insync_replicas(self) -> int | None:
+        """The replicas of these topics that must be in sync, if a policy declares it."""
+        return next(iter(self._declared("min_insync_replicas")), None)
+
+    def _all(self) -> Iterator[Retry | None]:
+        yield from (policy for _, policy in self.policies)
+        yield self.default
+
+    def _declared(self, name: str) -> set[int]:
+        numbers = {getattr(policy, name) for policy in self._all() if policy is not None}
+        return numbers - {None}
+
+
+def retry_of(value: Retry | RetryPolicies | None) -> Retry | RetryByError | None:
+    """Convert the option ``retry``, which may be a mapping."""
+    return RetryByError.of(value) if isinstance(value, Mapping) else value
+
+
+def error_classes(whose: str, name: str, given: object) -> tuple[type[BaseException], ...]:
+    """Return classes of failures, of which one or several are given; raises InvalidConfig."""
     classes = given if isinstance(given, tuple | list | set | frozenset) else (given,)
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise InvalidConfig(f"Retry: {name} has {kind!r}; expected classes of exceptions")
+            raise InvalidConfig(f"{whose}: {name} has {kind!r}; expected classes of exceptions")
         if issubclass(kind, HandlerDecision):
             raise InvalidConfig(
-                f"Retry: {name} has {kind.__name__}, which itself decides the outcome of a record"
+                f"{whose}: {name} has {kind.__name__}, which itself decides the outcome of a record"
             )
     return tuple(classes)
 

@@ -13,7 +13,8 @@ from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_number, is_whole
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.policies import CircuitBreaker, Expiry, Filter
+from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.durations import seconds
 from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
@@ -147,7 +148,7 @@ class Route:
 
     0 runs coroutines on the event loop and plain functions in threads.
     """
-    retry: Retry | None = RETRY
+    retry: Retry | RetryByError | None = RETRY
     dead_letter: DeadLetter | BrokerDeadLetter | None = DEAD_LETTER
     """None if records that cannot be processed are rejected, which only an event reports."""
     order_by: Callable[[Any], Any] | Literal["key", "partition"] | None = None
@@ -172,6 +173,8 @@ class Route:
     """The position at which a new group starts to read."""
     group_configs: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Further settings of the share group, by their Kafka names."""
+    kafka: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    """Further options of the consumers that read for the group."""
     payload: Payload | Registry | None = None
     """The codec of the payload; None if its annotation determines that."""
     retry_tiers: tuple[float, ...] = RETRY_TIERS
@@ -181,6 +184,14 @@ class Route:
 
     Then they are moved in transactions.
     """
+    expiry: Expiry | None = None
+    """When a record is too old for the handler; None if it never is."""
+    priorities: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The weight of each topic; empty if all topics are equal."""
+    breaker: CircuitBreaker | None = None
+    """When the handler is not called, because it fails; None if it always is."""
+    only: Filter | None = None
+    """Which records the handler is called for; None if it is called for all."""
     once_by: Callable[[Any], str | int] | None = None
     """The identity of the work; the handler runs once for each in `once_seconds`."""
     once_seconds: float = 0.0

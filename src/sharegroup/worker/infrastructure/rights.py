@@ -22,6 +22,7 @@ from sharegroup.errors import (
     RequestTimedOut,
     SecurityDisabled,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -245,7 +246,7 @@ async def announcing_refusal(app: str, admin: AdminClient) -> str:
 async def check_rights(
     routes: Iterable[Route], admin: AdminClient, schedules: SchedulesNeed = NO_SCHEDULES
 ) -> None:
-    """Check the rights of the user; raises TopicAuthorizationFailed or GroupAuthorizationFailed.
+    """Check the rights of the user; raises an AuthorizationException.
 
     The error names all missing rights.  Rights that a broker does not report count as given.  If no
     broker answers, nothing is raised, because the members wait for one.  Rights on a share group
@@ -281,6 +282,29 @@ async def _check(routes: Sequence[Route], admin: AdminClient, schedules: Schedul
         raise GroupAuthorizationFailed(
             f"this user is not authorized for a group ({user} needs READ on group "
             f"{', '.join(closed)})"
+        )
+    await _check_transactional_ids(routes, admin, schedules)
+
+
+async def _check_transactional_ids(
+    routes: Sequence[Route], admin: AdminClient, schedules: SchedulesNeed
+) -> None:
+    # Describing a transactional id requires DESCRIBE, which WRITE includes.  None has this name.
+    names = {
+        f"{acl.name}rights": acl.name
+        for acl in required_acls(routes, schedules)
+        if acl.resource_type is IDS
+    }
+    answers = await admin.describe_transactions(sorted(names)) if names else {}
+    closed = [
+        repr(names[name])
+        for name, answer in answers.items()
+        if isinstance(answer, TransactionalIdAuthorizationFailed)
+    ]
+    if closed:
+        raise TransactionalIdAuthorizationFailed(
+            f"this user is not authorized for a transactional id ({admin.principal or 'the user'} "
+            f"needs WRITE on transactional ids that begin with {', '.join(closed)})"
         )
 
 

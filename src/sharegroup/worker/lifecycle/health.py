@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -100,3 +101,23 @@ def new_endpoint(
         stall_seconds_max=answer_seconds_max,
     )
     return HttpEndpoint(pages, limits)
+
+
+async def open_ports(
+    host: str, pages: Mapping[str, tuple[int, Mapping[str, Page]]], stack: AsyncExitStack
+) -> dict[str, str]:
+    """Open a port for the pages of each name, or one for several; returns the URLs by the names.
+
+    ``stack`` closes them.
+    """
+    open_ports: dict[int, HttpEndpoint] = {}
+    urls: dict[str, str] = {}
+    for name, (port, port_pages) in pages.items():
+        if port and port in open_ports:
+            open_ports[port].add(port_pages)
+        else:
+            endpoint = open_ports[port] = new_endpoint(port_pages)
+            await endpoint.listen(host, port)
+            stack.push_async_callback(endpoint.stop)
+        urls[name] = open_ports[port].url
+    return urls

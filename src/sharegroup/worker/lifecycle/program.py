@@ -18,12 +18,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sharegroup import __version__, event_loop
+from sharegroup import __version__, event_loop, stop_signals
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.worker.application import Application
 from sharegroup.worker.durations import Duration
@@ -35,7 +35,8 @@ from sharegroup.worker.telemetry.state import AppHealth, Phase
 
 if TYPE_CHECKING:
     from sharegroup.fleet.commands import Intent
-    from sharegroup.http_endpoint import HttpEndpoint, Page
+    from sharegroup.http_endpoint import HttpResponse, Page
+    from sharegroup.worker.lifecycle.supervised import Lifeline, Supervised
     from sharegroup.worker.running.worker import StopReport, Worker
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class Surroundings:
     """The place where the application was found, as a text for people."""
     watcher: int | None = None
     """Process id of the watcher that restarts this process (``--reload``) and handles Ctrl-C."""
+    supervisor: tuple[Supervised, Lifeline] | None = None
+    """Of a process that a supervisor has started (``-n``), which has the ports and the pid file."""
 
 
 class Runnable(Application, Protocol):
@@ -80,6 +83,7 @@ class Runnable(Application, Protocol):
     def worker(self) -> Worker | None:
         """The running worker; None before `start` and after `stop`."""
 
+    grace_seconds: float
     obey: Callable[[Intent], None] | None
     """Carries out commands; None: the application itself."""
 
@@ -135,7 +139,10 @@ class Program:
             async with AsyncExitStack() as stack:
                 if is_watched:
                     _background(stack, self._stop_with_watcher())
-                await self._open_ports(stack)
+                if self._around.supervisor is None:
+                    await self._open_ports(stack)
+                else:
+                    await self._answer_supervisor(stack, *self._around.supervisor)
                 self._open_pid_files(stack)
                 try:
                     if not await self._started():
@@ -232,7 +239,7 @@ class Program:
                 case Wish.STOP | Wish.HURRY:
                     ended.cancel()
                     self._tell_phase("stopping")
-                    self._say(_stopped_line(self._app.name, await self._stop()))
+                    self._say(self._stopped_line(await self._stop()))
                     return ENDED_AS_ASKED
 
     async def _stop(self) -> StopReport | None:
@@ -253,34 +260,74 @@ class Program:
         around = self._around
         if around.health_port is None and around.metrics_port is None:
             return
-        # Imported here, because a worker without ports needs neither.
-        from sharegroup.worker.lifecycle.health import new_endpoint, pages
+        # Imported here, because a worker without ports does not need it.
+        from sharegroup.worker.lifecycle.health import open_ports
 
-        def worker() -> Worker | None:
-            return self._app.worker
-
-        by_port: list[tuple[str, int, dict[str, Page]]] = []
+        pages: dict[str, tuple[int, dict[str, Page]]] = {}
         if around.health_port is not None:
-            by_port.append(("health", around.health_port, pages(worker, self._facts)))
+            pages["health"] = (around.health_port, self._health_pages())
         if around.metrics_port is not None:
-            # Needs prometheus_client, of the extra `worker`.
-            from sharegroup.worker.lifecycle.metrics_page import metrics_page
+            pages["metrics"] = (around.metrics_port, self._metrics_pages(stack))
+        self._facts |= await open_ports(around.host, pages, stack)
 
-            by_port.append(("metrics", around.metrics_port, metrics_page(self._app, worker, stack)))
-        open_ports: dict[int, HttpEndpoint] = {}
-        for name, port, port_pages in by_port:
-            if port and port in open_ports:
-                open_ports[port].add(port_pages)
-            else:
-                endpoint = open_ports[port] = new_endpoint(port_pages)
-                await endpoint.listen(around.host, port)
-                stack.push_async_callback(endpoint.stop)
-            self._facts[name] = open_ports[port].url
+    def _health_pages(self) -> dict[str, Page]:
+        # Imported here, because a worker without ports does not need it.
+        from sharegroup.worker.lifecycle.health import pages
+
+        return pages(lambda: self._app.worker, self._facts)
+
+    def _metrics_pages(self, stack: AsyncExitStack) -> dict[str, Page]:
+        # Imported here, because it needs prometheus_client, of the extra `worker`.
+        from sharegroup.worker.lifecycle.metrics_page import metrics_page
+
+        return metrics_page(self._app, lambda: self._app.worker, stack)
+
+    async def _answer_supervisor(
+        self, stack: AsyncExitStack, supervised: Supervised, lifeline: Lifeline
+    ) -> None:
+        # Imported here, because only a supervised worker needs it.
+        from sharegroup.worker.lifecycle.channel import STATE, answering
+        from sharegroup.worker.lifecycle.supervised import GONE_SIGNAL
+
+        wishes, loop = self._wishes, asyncio.get_running_loop()
+        answered = {**self._health_pages(), STATE: self._state_page}
+        if self._around.metrics_port is not None:
+            answered |= self._metrics_pages(stack)
+        self._facts |= {"health": supervised.health, "metrics": supervised.metrics}
+        calls = {
+            "quiet": wishes.quiet,
+            "resume": wishes.resume,
+            "stop": wishes.stop_with_supervisor,
+            "hurry": wishes.hurry,
+        }
+        await stack.enter_async_context(answering(supervised.channel, answered, calls))
+        if GONE_SIGNAL not in stop_signals.STOP_SIGNALS:  # On Linux.
+            loop.add_signal_handler(GONE_SIGNAL, wishes.stop_with_supervisor)
+            stack.callback(loop.remove_signal_handler, GONE_SIGNAL)
+        lifeline.stop_with(
+            lambda: _call_in(loop, wishes.stop_with_supervisor), self._app.grace_seconds
+        )
+
+    async def _state_page(self) -> HttpResponse:
+        # Imported here, because only a supervised worker needs it.
+        from sharegroup.http_endpoint import HttpResponse
+
+        worker = self._app.worker
+        state = None if worker is None else worker.state
+        return HttpResponse.json(
+            200,
+            {
+                "app": self._app.name,
+                "phase": self._facts["phase"],
+                "joined": state is not None and state.is_joined,
+                "ready": state is not None and state.is_ready,
+            },
+        )
 
     def _open_pid_files(self, stack: AsyncExitStack) -> None:
         self._pid_files.append(PidFile.of(self._app.name))
         stack.callback(self._pid_files[0].close)
-        if self._around.pid_file is not None:
+        if self._around.pid_file is not None and self._around.supervisor is None:
             self._pid_files.append(PidFile(self._around.pid_file))
             stack.callback(self._pid_files[1].close)
         self._tell_phase("starting")
@@ -314,7 +361,17 @@ class Program:
         facts = self._facts
         ports = "".join(f" {name}={facts[name]}" for name in ("health", "metrics") if facts[name])
         groups = ",".join(facts["groups"])
-        return f"ready app={self._app.name} pid={os.getpid()} groups={groups}{ports}"
+        number = self._number()
+        return f"ready app={self._app.name}{number} pid={os.getpid()} groups={groups}{ports}"
+
+    def _stopped_line(self, report: StopReport | None) -> str:
+        text = f"stopped app={self._app.name}{self._number()}"
+        return text if report is None else f"{text} {report}"
+
+    def _number(self) -> str:
+        """Return the number of this process as a part of a line; "" without a supervisor."""
+        supervisor = self._around.supervisor
+        return "" if supervisor is None else f" process={supervisor[0].number}"
 
 
 async def _and_leave(name: str, work: Coroutine[Any, Any, int]) -> int:
@@ -347,8 +404,10 @@ def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     stack.callback(task.cancel)
 
 
-def _stopped_line(name: str, report: StopReport | None) -> str:
-    return f"stopped app={name}" + ("" if report is None else f" {report}")
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Call in a loop from another thread, unless the loop has ended: so does the process then."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)
 
 
 def say(text: str) -> None:

@@ -5,6 +5,8 @@
     SIGUSR1                   quiet: take no more records, finish the records taken
     SIGUSR2                   take records again
 
+In a supervisor, SIGHUP replaces the processes instead.
+
 A signal only adds a wish to a queue that the program reads.  Nothing else runs in a signal handler.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 
@@ -35,17 +37,36 @@ class Wish(Enum):
 class Wishes:
     """The queue of wishes, in the order of their signals; read it with `next_wish`."""
 
-    __slots__ = ("_arrived", "_queue", "_stopping")
+    __slots__ = ("_arrived", "_queue", "_signalled", "_stopping")
 
     def __init__(self) -> None:
         self._queue: list[Wish] = []
         self._arrived = asyncio.Event()
         self._stopping = False
+        self._signalled = False
+        """Whether `stop` was called, which the supervisor does not do."""
 
     def stop(self) -> None:
         """Request a stop; a second call requests to hurry."""
-        self._add(Wish.HURRY if self._stopping else Wish.STOP)
+        if self._signalled:
+            self._add(Wish.HURRY)
+        else:
+            self.stop_with_supervisor()
+        self._signalled = True
+
+    def stop_with_supervisor(self) -> None:
+        """Request a stop, unless one was requested.
+
+        Ctrl-C and systemd signal a supervisor and its processes.  If the supervisor's request and
+        such a signal were counted together, they would end the grace.
+        """
+        if not self._stopping:
+            self._add(Wish.STOP)
         self._stopping = True
+
+    def hurry(self) -> None:
+        """Request the end of the grace."""
+        self._add(Wish.HURRY)
 
     def quiet(self) -> None:
         """Request to take no more records."""
@@ -77,14 +98,19 @@ class Wishes:
 
 
 @contextmanager
-def listening(wishes: Wishes, *, to_interrupts: bool = True) -> Iterator[None]:
+def listening(
+    wishes: Wishes, *, to_interrupts: bool = True, on_hangup: Callable[[], None] | None = None
+) -> Iterator[None]:
     """Convert the signals of this process to wishes within the block.
 
     With ``to_interrupts=False``, SIGINT is ignored: Ctrl-C is for the watcher (``--reload``).
+    ``on_hangup`` is called for SIGHUP in place of a stop.
     """
     loop = asyncio.get_running_loop()
     handled = {QUIET: wishes.quiet, RESUME: wishes.resume}
     handled |= dict.fromkeys(stop_signals.heeded(), wishes.stop)
+    if on_hangup is not None and signal.SIGHUP in handled:
+        handled[signal.SIGHUP] = on_hangup
     if not to_interrupts:
         handled[signal.SIGINT] = lambda: None
     for number, call in handled.items():

@@ -3,7 +3,8 @@
 Values begin with a zero byte and the schema id, as all clients of Confluent's registry write them.
 This module uses that client (``confluent_kafka.schema_registry``), which must be installed.
 Decoding may query the registry for an unknown schema, so it runs in a thread.  If the registry does
-not answer, `RegistryAway` is raised and the record is retried.
+not answer, `RegistryAway` is raised and the record is retried.  JSON values are validated by their
+sender's schema, but for its regular expressions.
 
 The client of a ``Registry("http://...")`` is closed when the application ends, and opened again
 when the same handlers run again, as those of a module do in several tests.
@@ -34,6 +35,7 @@ NOT_OF_THE_BYTES = (401, 403, 407, 408, 429)
 registry that is slow or has too many requests.  A record must not become a dead letter for them."""
 SCHEMAS_MAX = 1_000
 """Schemas of which a reader keeps how payloads are checked."""
+MATCHES_ALL = "^"
 IN_MEMORY = "mock://"
 """Beginning of the address of Confluent's registry in memory."""
 
@@ -195,6 +197,48 @@ def _without_retrieval(serializer: Any) -> Any:
     return type(serializer.__name__, (serializer,), {"_get_parsed_schema": parsed_schema})
 
 
+def _json_reader(serializer: Any) -> Any:
+    """Return a deserializer class that evaluates no regular expression of a schema.
+
+    The sender of a record chooses its schema, and Python's engine may need years for an expression
+    such as ``(a+)+$``, in which no other thread of the process runs.  All else is validated.
+    """
+
+    def validator(self: Any, schema: Any, parsed: Any, resources: Any) -> Any:
+        with self._validators_lock:
+            known = self._validators.get(schema)
+        if known is not None:
+            return known
+        plain = {
+            uri: type(resource)(without_patterns(resource.contents), resource._specification)
+            for uri, resource in resources.items()
+        }
+        resources = type(resources)().with_resources(plain.items())
+        return serializer._get_validator(self, schema, without_patterns(parsed), resources)
+
+    return type(serializer.__name__, (serializer,), {"_get_validator": validator})
+
+
+def without_patterns(schema: Any) -> Any:
+    """Return a copy of a JSON schema whose regular expressions match every text.
+
+    Everywhere in it, because ``$ref`` may lead to any part.  Names that ``patternProperties``
+    allows stay allowed beside ``"additionalProperties": false``.
+    """
+    match schema:
+        case dict():
+            copy = {name: without_patterns(part) for name, part in schema.items()}
+            if isinstance(copy.get("pattern"), str):
+                copy["pattern"] = MATCHES_ALL
+            if isinstance(copy.get("patternProperties"), dict):
+                copy["patternProperties"] = {MATCHES_ALL: True}
+            return copy
+        case list():
+            return [without_patterns(part) for part in schema]
+        case _:
+            return schema
+
+
 def _avro_reader(avro: Any, deserialize_id: Callable[..., Any], client: Any) -> Any:
     """Return an Avro deserializer that checks payloads before they are decoded."""
 
@@ -240,7 +284,7 @@ def _library() -> _Library:
             f"{error}: payload=Registry(...) needs Confluent's registry client, "
             f"pip install 'confluent-kafka[avro,json,schemaregistry]'"
         ) from error
-    json_reader = _without_retrieval(json_schema.JSONDeserializer)
+    json_reader = _json_reader(_without_retrieval(json_schema.JSONDeserializer))
     json_writer = _without_retrieval(json_schema.JSONSerializer)
     return _Library(
         client=SchemaRegistryClient.new_client,

@@ -8,15 +8,21 @@ precedence over the handler's result or exception.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, redrive_headers
 from sharegroup.schedules.schedule import RUN_HEADER, ScheduledRun, parsed_run
 from sharegroup.worker.durations import Duration
-from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock
+from sharegroup.worker.ports import (
+    DeliveredRecord,
+    Header,
+    Outbox,
+    WorkerClock,
+    WrittenRecord,
+)
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
 
 VERBS = {
@@ -49,6 +55,19 @@ CURRENT_SLOT: ContextVar[Any] = ContextVar("sharegroup_slot", default=None)
 """The `HandlerSlot` that runs the handler, whose time is limited; each slot's task sets it once."""
 CURRENT_OUTBOX: ContextVar[Outbox | None] = ContextVar("sharegroup_outbox", default=None)
 """The outbox of senders in a handler; None for that of the application.  Set once by each slot."""
+
+
+class WayOut(NamedTuple):
+    """How senders write in a process of a handler, which has no producer (`process_sends`)."""
+
+    outbox: Outbox
+    clock: WorkerClock
+    run: Callable[[Coroutine[Any, Any, WrittenRecord], float], WrittenRecord]
+    """Runs a send for a caller that blocks, for at most so many seconds."""
+
+
+WAY: ContextVar[WayOut | None] = ContextVar("sharegroup_way", default=None)
+"""None in every other process."""
 CURRENT_GROUP: ContextVar[str] = ContextVar("sharegroup_group", default="")
 """The group for which the record is handled; each handler slot sets it once."""
 

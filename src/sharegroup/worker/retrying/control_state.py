@@ -4,6 +4,9 @@
                             marks: offsets that were moved       a new owner passes them over
                             questions: who holds this record?    the scheduler answers
 
+Marks end when the offset of their partition passes them.  Commands, questions and other answers end
+after `KEPT_MS`: otherwise commands in partitions that nobody owns any more would count for ever.
+
 Pure, but for the wait in `caught_up`.
 """
 
@@ -30,6 +33,15 @@ log = logging.getLogger(__name__)
 COMMANDS_MAX = 100_000
 """Limit of the commands that wait in memory; later ones are taken when others are answered."""
 
+KEPT_MS = 24 * 60 * 60 * 1000
+"""How long commands, questions and answers are kept; those who gave a command wait for seconds."""
+GRACE_MS = 10 * 60 * 1000
+"""How long they are kept at least after a process has read them.
+
+Workers that were away for a day still carry out what waits for them.
+"""
+Key = tuple[str, Place | str]
+
 
 class ControlState:
     """Commands, marks and questions of one group; shared by the movers of a scheduler."""
@@ -39,6 +51,7 @@ class ControlState:
         "_commands",
         "_count",
         "_ended",
+        "_ends",
         "_marks",
         "_progress",
         "hurry",
@@ -49,6 +62,8 @@ class ControlState:
         self._commands: dict[TierPartition, dict[int, Command]] = {}
         self._count = 0
         self._marks: dict[TierPartition, dict[int, str]] = {}
+        self._ends: dict[Key, int] = {}
+        """When the records end that nothing else deletes; up to `COMMANDS_MAX` are known."""
         self.questions: dict[str, Command] = {}
         """The questions that nobody has answered, by the id of the record."""
         self.hurry = asyncio.Event()
@@ -65,16 +80,22 @@ class ControlState:
         self._begun += 1
         return self._begun
 
-    def read(self, records: Iterable[ControlRecord], number: int) -> None:
-        """Take the records of a read that has reached the end."""
+    def read(self, records: Iterable[ControlRecord], number: int, now_ms: int) -> None:
+        """Take the records of a read that has reached the end; ``now_ms`` is the calendar's."""
         for record in records:
             match record:
                 case Command():
                     self._add(record)
+                    self._note_end(COMMAND, record, record.asked_ms, now_ms)
                 case Reply():
                     self._answered(record)
+                    if record.answer.is_final:
+                        self._ends.pop((COMMAND, record.place or record.record_id), None)
+                        self._ends.pop((ANSWER, record.place or record.record_id), None)
+                    else:
+                        self._note_end(ANSWER, record, record.at_ms, now_ms)
                 case Forgotten(kind, subject):
-                    self._forget(kind, subject)
+                    self.forget(kind, subject)
         self._ended = number
         self._progress.set()
 
@@ -107,12 +128,31 @@ class ControlState:
         """Return the offsets of a partition's records that were moved, with their ids."""
         return dict(self._marks.get(partition, {}))
 
+    def ended_of(
+        self, partition: TierPartition, now_ms: int, limit: int, *, all_commands: bool
+    ) -> list[Key]:
+        """Return the keys about a partition whose time is over; ``all_commands``: also of others.
+
+        Nobody but the owner of a partition deletes answers, because marks have the same keys.
+        """
+        ended = (
+            (kind, subject)
+            for (kind, subject), end_ms in self._ends.items()
+            if end_ms <= now_ms
+            and (
+                subject[:2] == partition
+                if isinstance(subject, Place) and not (all_commands and kind == COMMAND)
+                else all_commands
+            )
+        )
+        return list(islice(ended, limit))
+
     def settle(self, replies: Iterable[Reply], forgotten: Iterable[Place]) -> None:
         """Note what this process has committed, before it is read again."""
         for reply in replies:
             self._answered(reply)
         for place in forgotten:
-            self._forget(ANSWER, place)
+            self.forget(ANSWER, place)
 
     def _add(self, command: Command) -> None:
         place = command.place
@@ -140,23 +180,35 @@ class ControlState:
         command = self._commands.get(partition, {}).get(place.offset)
         # Another one may have been given since.
         if command is not None and command.ask == reply.ask:
-            self._forget(COMMAND, place)
+            self._forget_command(place)
         if reply.answer.is_final:
             self._marks.setdefault(partition, {})[place.offset] = reply.record_id
 
-    def _forget(self, kind: str, subject: Place | str) -> None:
+    def _note_end(self, kind: str, record: Command | Reply, at_ms: int, now_ms: int) -> None:
+        key = (kind, record.place or record.record_id)
+        if key in self._ends or len(self._ends) < COMMANDS_MAX:
+            # A clock may be wrong, of the process that wrote it or of this one.
+            self._ends[key] = max(min(at_ms, now_ms) + KEPT_MS, now_ms + GRACE_MS)
+
+    def forget(self, kind: str, subject: Place | str) -> None:
+        """Drop what a record without a value deletes."""
+        self._ends.pop((kind, subject), None)
         if isinstance(subject, str):
             self.questions.pop(subject, None)
             return
-        partition = TierPartition(*subject[:2])
         if kind == COMMAND:
-            commands = self._commands.get(partition, {})
-            if commands.pop(subject.offset, None) is not None:
-                self._count -= 1
-            if not commands:
-                self._commands.pop(partition, None)
-        else:
-            marks = self._marks.get(partition, {})
-            marks.pop(subject.offset, None)
-            if not marks:
-                self._marks.pop(partition, None)
+            self._forget_command(subject)
+            return
+        partition = TierPartition(*subject[:2])
+        marks = self._marks.get(partition, {})
+        marks.pop(subject.offset, None)
+        if not marks:
+            self._marks.pop(partition, None)
+
+    def _forget_command(self, place: Place) -> None:
+        partition = TierPartition(*place[:2])
+        commands = self._commands.get(partition, {})
+        if commands.pop(place.offset, None) is not None:
+            self._count -= 1
+        if not commands:
+            self._commands.pop(partition, None)

@@ -6,8 +6,8 @@
 Each worker process runs one scheduler for each of its groups.  The schedulers of a group are
 members of an ordinary consumer group, so each partition has one owner.  A scheduler commits a
 partition before it gives it up.  When a process dies, its partitions are reassigned after the
-session timeout, which is the longest extra delay of a record.  Waiting records hold no lock and
-use no delivery, because for the share group they are accepted.
+session timeout (2 s if the broker allows it), which is the longest extra delay of a record.
+Waiting records hold no lock and use no delivery, because for the share group they are accepted.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Scheduler:
         while True:
             number = control.reading()
             try:
-                control.read(await moves.read_control(), number)
+                control.read(await moves.read_control(), number, clock.wall_ms())
             except KafkaError as error:
                 log.warning(
                     'event=control_unreadable group=%s error="%s: %s" action="commands wait"',

@@ -51,7 +51,8 @@ class Shelf:
         self._committed = committed
         self._done = done_offsets.read(committed.offset, committed.metadata)
         self._outstanding: deque[int] = deque()  # Offsets as read, from the lowest not done on.
-        self._heap: list[tuple[int, int, ShelvedRecord]] = []
+        # By the times at which they are ready and due, then in log order (`_entry`).
+        self._heap: list[tuple[int, int, int, ShelvedRecord]] = []
         self._read = 0  # The number of records read and not done.
         self._bytes = 0
 
@@ -92,18 +93,18 @@ class Shelf:
             return
         self._read += 1
         self._bytes += waiting.size
-        heapq.heappush(self._heap, (ready_ms, offset, waiting))
+        heapq.heappush(self._heap, _entry(waiting, ready_ms))
 
     def take(self, now_ms: int, records_max: int) -> list[ShelvedRecord]:
         """Take up to ``records_max`` ready records, in the order in which they became ready."""
         taken: list[ShelvedRecord] = []
         while self._heap and self._heap[0][0] <= now_ms and len(taken) < records_max:
-            taken.append(heapq.heappop(self._heap)[2])
+            taken.append(heapq.heappop(self._heap)[-1])
         return taken
 
     def put_back(self, waiting: ShelvedRecord, ready_ms: int) -> None:
         """Put back a taken record that could not be moved; it is ready again at ``ready_ms``."""
-        heapq.heappush(self._heap, (ready_ms, waiting.record.offset, waiting))
+        heapq.heappush(self._heap, _entry(waiting, ready_ms))
 
     def done(self, taken: Iterable[ShelvedRecord]) -> None:
         """Mark taken records as done, because they are durable in their next topic."""
@@ -141,9 +142,9 @@ class Shelf:
 
     def take_at(self, offsets: Set[int]) -> list[tuple[int, ShelvedRecord]]:
         """Take the records with these offsets, ready or not, each with the time it is ready."""
-        taken = [(ready, waiting) for ready, at, waiting in self._heap if at in offsets]
+        taken = [(ready, waiting) for ready, _, at, waiting in self._heap if at in offsets]
         if taken:
-            self._heap = [entry for entry in self._heap if entry[1] not in offsets]
+            self._heap = [entry for entry in self._heap if entry[2] not in offsets]
             heapq.heapify(self._heap)
         return taken
 
@@ -158,3 +159,10 @@ class Shelf:
     def keep(self, committed: Committed) -> None:
         """Note a successful commit."""
         self._committed = committed
+
+
+def _entry(waiting: ShelvedRecord, ready_ms: int) -> tuple[int, int, int, ShelvedRecord]:
+    # Records that were put back together are ready together, and leave in the order of their due
+    # times, as they would have without the failure.
+    due_ms = 0 if waiting.due_ms is None else waiting.due_ms
+    return ready_ms, due_ms, waiting.record.offset, waiting

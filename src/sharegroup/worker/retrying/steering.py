@@ -6,20 +6,24 @@
     run       the record goes to the group's own topic at once
     cancel    it goes there, too, and says so: the worker that gets it makes it a dead letter
     gone      it is not there any more; the process that asked looks where it is
+    refused   the broker does not take the record, so it waits as before
 
 The offset with its metadata is in the transaction, so exactly one owner moves a record.  Offsets
 that the metadata cannot name get a mark in the control topic.  A mark is forgotten when the offset
-has passed it.
+has passed it; commands and other answers after a day (`tidy`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sharegroup.dead_letters.story_headers import CANCELLED_BY, DUE, story_of
 from sharegroup.dead_letters.topics import own_topic
+from sharegroup.errors import KafkaError
 from sharegroup.waiting.control_records import (
     ANSWER,
     COMMAND,
@@ -32,9 +36,9 @@ from sharegroup.waiting.control_records import (
     key_of,
 )
 from sharegroup.waiting.done_offsets import OFFSETS_MAX
-from sharegroup.waiting.retry_topics import CONTROL_PARTITION, control_topic
+from sharegroup.waiting.retry_topics import CONTROL_PARTITION, control_topic, due_topic
 from sharegroup.worker.ports import Header, WorkerClock, WrittenRecord
-from sharegroup.worker.retrying.control_state import ControlState
+from sharegroup.worker.retrying.control_state import ControlState, Key
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition
 from sharegroup.worker.retrying.tier_moves import MovedRecord, MovesRefused, TierMoves
@@ -52,6 +56,7 @@ COMMANDED_BYTES = 8 * 1024 * 1024
 """The bytes of records after which a transaction takes no more commands."""
 FORGOTTEN_TOGETHER = 200
 """The maximum number of marks that one transaction forgets."""
+NOTHING_REFUSED: Mapping[int, KafkaError] = MappingProxyType({})
 NO_ID = "-"
 """In the mark of a record that another program wrote, without an id."""
 
@@ -137,7 +142,8 @@ class Steering:
     async def obey(self) -> None:
         """Carry out the next commands; raises KafkaError if that failed for all or some of them.
 
-        Commands whose records cannot be written come last from then on.
+        Commands whose records cannot be written now come last from then on.  Those that the broker
+        refuses for good are answered so, and end.
         """
         commands = self.control.commands_of(self.partition, COMMANDS_TOGETHER)
         by_offset = {command.place.offset: command for command in commands if command.place}
@@ -148,28 +154,65 @@ class Steering:
             try:
                 await self._carry_out(by_offset, found)
             except MovesRefused as refusal:
-                refused = {written[index] for index in refusal.errors if index < len(written)}
-                self.control.postpone(self.partition, refused)
-                left = {at: command for at, command in by_offset.items() if at not in refused}
-                if refused and left:
-                    await self._carry_out(left, found)
-                raise
+                errors = {
+                    written[index]: error
+                    for index, error in refusal.errors.items()
+                    if index < len(written)
+                }
+                again = {offset for offset, error in errors.items() if error.retriable}
+                self.control.postpone(self.partition, again)
+                left = {at: command for at, command in by_offset.items() if at not in again}
+                if errors and left:
+                    await self._carry_out(left, found, errors)
+                if again or not errors:
+                    raise
         finally:
             # Those that were not moved: all of them after an error.
             for taken in found.values():
                 if taken.is_read:
                     self._shelf.put_back(taken.waiting, taken.ready_ms)
 
-    async def _carry_out(self, commands: dict[int, Command], found: dict[int, Taken]) -> None:
+    async def tidy(self) -> bool:
+        """Delete control records whose time is over; returns whether there may be more of them.
+
+        One owner does so for the commands in partitions that nobody owns, and for questions.
+        """
+        ended = self.control.ended_of(
+            self.partition,
+            self._clock.wall_ms(),
+            FORGOTTEN_TOGETHER,
+            all_commands=self.partition == (due_topic(self._group), 0),
+        )
+        committed = self._shelf.committed_with(())
+        passed = any(offset < committed.offset for offset in self._marks)
+        if ended or passed:
+            await self._commit([], [], committed, ended)
+            for kind, subject in ended:
+                self.control.forget(kind, subject)
+        return len(ended) == FORGOTTEN_TOGETHER
+
+    async def _carry_out(
+        self,
+        commands: dict[int, Command],
+        found: dict[int, Taken],
+        refused: Mapping[int, KafkaError] = NOTHING_REFUSED,
+    ) -> None:
         now = Moment.now(self._clock)
         records, replies = [], []
         meant: dict[int, Taken] = {}
         for offset, command in commands.items():
-            if _is_meant(commands, found, offset):
+            answer, why = Answer.GONE, ""
+            if (error := refused.get(offset)) is not None:
+                answer, why = Answer.REFUSED, f"{type(error).__name__}: {error}"
+            elif _is_meant(commands, found, offset):
+                answer = Answer.DONE
                 meant[offset] = found[offset]
                 records.append(_commanded(found[offset].waiting, command, now, self._group))
-            answer = Answer.DONE if offset in meant else Answer.GONE
-            replies.append(self._reply(offset, command.record_id, answer, command.ask))
+            elif self._marks.get(offset) == command.record_id:
+                # The answer has the key of the mark, which must stay one.
+                answer = Answer.MOVED
+            reply = self._reply(offset, command.record_id, answer, command.ask)
+            replies.append(replace(reply, why=why))
         read = [offset for offset, taken in meant.items() if taken.is_read]
         await self._commit(records, replies, self._shelf.committed_with(read))
         self._shelf.done([taken.waiting for taken in meant.values() if taken.is_read])
@@ -214,6 +257,7 @@ class Steering:
         records: Sequence[MovedRecord],
         replies: Sequence[Reply],
         committed: Committed,
+        ended: Sequence[Key] = (),
     ) -> Sequence[WrittenRecord]:
         topic = control_topic(self._group)
         forgotten = list(
@@ -226,6 +270,7 @@ class Steering:
             for kind in (COMMAND, ANSWER)
             for offset in forgotten
         ]
+        pairs += [(key_of(*key), None) for key in ended]
         control = [MovedRecord(topic, *pair, partition=CONTROL_PARTITION) for pair in pairs]
         written = await self._moves.move(self.partition, [*records, *control], committed)
         for offset in forgotten:

@@ -7,13 +7,17 @@ The commit follows the acknowledgement.  So a crash loses no record; it duplicat
 ``batch_records`` written since the last commit.  A record that cannot be written blocks the
 committed offset and is retried without limit.  Records behind it are moved on, and the commit's
 metadata lists them.
+
+If a topic refuses writes, or does not acknowledge them, only the records that go there wait
+(`targets`).  They are written in the order of their due times when it works again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +28,11 @@ from sharegroup.worker.events import Event, Events
 from sharegroup.worker.ports import Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.steering import Steering
+from sharegroup.worker.retrying.targets import (
+    BACKOFF_MS,
+    ITS_OWN_FAULT,
+    Targets,
+)
 from sharegroup.worker.retrying.tier_log import OwnershipLost, TierLog, TierPartition, TierRecord
 from sharegroup.worker.retrying.tier_moves import MovesRefused, TierMoves
 from sharegroup.worker.retrying.waiting import (
@@ -44,8 +53,12 @@ AHEAD_RECORDS = 1_000
 """Limit of a shelf for a tier's partition; high enough that moving never waits for reading."""
 DUE_RECORDS = 50_000
 """Limit of the shelves for all partitions of ``due`` together, where any record may be next."""
-BACKOFF_MS = 500
-BACKOFF_MS_MAX = 30_000
+TIDY_MS = 10 * 60 * 1000
+"""Interval at which the owner of a partition deletes the control records whose time is over."""
+STUCK_SECONDS = 1.0
+"""Time after which the records for other topics wait no longer for pending writes."""
+
+Move = tuple[ShelvedRecord, TierWrite]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +99,13 @@ class TierMover:
     __slots__ = (
         "_changed",
         "_commit_again_ms",
-        "_failing_since_ms",
         "_moving",
         "_obey_again_ms",
         "_paused",
         "_steering",
         "_stopping",
+        "_targets",
+        "_tidy_ms",
         "partition",
         "shelf",
     )
@@ -112,8 +126,9 @@ class TierMover:
         self._changed = asyncio.Event()
         self._commit_again_ms: int | None = None  # None unless the latest commit has failed.
         self._stopping = False
+        self._tidy_ms = 0  # The first time after this process has read the control topic.
         self._paused = False
-        self._failing_since_ms: int | None = None  # The first failed write since a success.
+        self._targets = Targets()
 
     def put(self, records: Sequence[TierRecord]) -> None:
         """Add records that were read to the shelf."""
@@ -147,92 +162,117 @@ class TierMover:
 
     async def run(self) -> None:
         """Move each record when it is ready, until `stop` or until the partition is lost."""
-        clock = self._moving.clock
         try:
-            if self._steering is not None:
-                await self._steering.begin()
-            while not self._stopping:
-                # Before the look at the shelf, so a record that is put after it ends the wait
-                # below.
-                self._changed.clear()
-                now_ms = Moment.now(clock).steady_ms
-                if self._obeys(now_ms):
-                    await self._obey()
-                elif taken := self.shelf.take(now_ms, self._moving.limits.batch_records):
-                    await self._move(taken)
-                    await self._commit()
-                    self._read_on()
-                else:
-                    if (again_ms := self._commit_again_ms) is not None and again_ms <= now_ms:
-                        # Nothing may be moved for long, and the next owner would move it again.
-                        await self._commit()
-                        continue
-                    times = (self.shelf.ready_ms, again_ms, self._obey_again_ms)
-                    due = [at for at in times if at is not None]
-                    await until(clock, min(due) / 1000 if due else None, self._changed)
+            async with asyncio.TaskGroup() as tasks:
+                await self._move_ready(tasks)
             # The last chance: the next owner continues from what the group has.
             if self._commit_again_ms is not None:
                 await self._commit()
-        except OwnershipLost as lost:
+        except* OwnershipLost as lost:
             # The new owner of the partition reads and moves the records.
-            log.info("event=tier_lost %s reason=%s", self._place(), lost)
+            log.info("event=tier_lost %s reason=%s", self._place(), lost.exceptions[0])
+
+    async def _move_ready(self, tasks: asyncio.TaskGroup) -> None:
+        clock = self._moving.clock
+        if self._steering is not None:
+            await self._steering.begin()
+        while not self._stopping:
+            # Before the look at the shelf, so a record that is put after it ends the wait below.
+            self._changed.clear()
+            now_ms = Moment.now(clock).steady_ms
+            if self._obeys(now_ms):
+                await self._obey()
+            elif taken := self.shelf.take(now_ms, self._moving.limits.batch_records):
+                await self._move(taken, tasks)
+                await self._commit()
+                self._read_on()
+            else:
+                if (again_ms := self._commit_again_ms) is not None and again_ms <= now_ms:
+                    # Nothing may be moved for long, and the next owner would move it again.
+                    await self._commit()
+                    self._read_on()
+                    continue
+                if self._steering is not None and self._tidy_ms <= now_ms:
+                    # No timer: the scheduler looks for commands each second.
+                    await self._tidy(self._steering, now_ms)
+                    continue
+                times = (self.shelf.ready_ms, again_ms, self._obey_again_ms)
+                due = [at for at in times if at is not None]
+                await until(clock, min(due) / 1000 if due else None, self._changed)
 
     def _read_on(self) -> None:
         if self._paused and self.shelf.has_room:
             self._paused = False
             self._moving.tier_log.resume(self.partition)
 
-    async def _move(self, taken: Sequence[ShelvedRecord]) -> None:
+    async def _move(self, taken: Sequence[ShelvedRecord], writing: asyncio.TaskGroup) -> None:
         """Write these records; those that cannot be written go back to the shelf."""
-        moving = self._moving
-        now = Moment.now(moving.clock)
-        writes = [
-            next_write(waiting, now=now, group=moving.group, tiers=moving.tiers)
-            for waiting in taken
-        ]
-        if self._steering is not None:
-            await self._move_together(self._steering, taken, writes)
-            return
-        # All writes begin before the first is awaited, so that they are pending concurrently.
-        pending = [
-            self._begin(waiting.record, write) for waiting, write in zip(taken, writes, strict=True)
-        ]
-        moved, failed = [], []
-        error: KafkaError | None = None
-        for waiting, write, result in zip(taken, writes, pending, strict=True):
-            outcome = result if isinstance(result, KafkaError) else await _outcome(result)
-            if isinstance(outcome, KafkaError):
-                error = outcome
-                failed.append(waiting)
+        moving, now = self._moving, Moment.now(self._moving.clock)
+        moves: dict[str, list[Move]] = {}
+        for waiting in taken:
+            write = next_write(waiting, now=now, group=moving.group, tiers=moving.tiers)
+            again_ms = self._targets.again_ms(write.topic, now.steady_ms)
+            if again_ms is None:
+                moves.setdefault(write.topic, []).append((waiting, write))
             else:
-                self._tell(write, outcome)
-                moved.append(waiting)
+                self._put_back(waiting, write.topic, again_ms, now.steady_ms)
+        if not moves:
+            return
+        if self._steering is not None:
+            await self._move_together(self._steering, [*itertools.chain(*moves.values())])
+            return
+        tasks = []
+        for topic, group in moves.items():
+            # All writes begin before the first is awaited, so that they are pending concurrently.
+            results = [self._send(waiting.record, write) for waiting, write in group]
+            self._targets.begin(topic, now.steady_ms)
+            tasks.append(writing.create_task(self._write(topic, group, results)))
+        until_seconds = moving.clock.now() + STUCK_SECONDS
+        await first_of(asyncio.wait(tasks), moving.clock.sleep_until(until_seconds))
+
+    async def _write(
+        self,
+        topic: str,
+        moves: Sequence[Move],
+        results: Sequence[Awaitable[WrittenRecord] | KafkaError],
+    ) -> None:
+        """Wait for the outcomes of pending writes to one topic."""
+        moved, failed = [], []
+        try:
+            for (waiting, write), result in zip(moves, results, strict=True):
+                outcome = result if isinstance(result, KafkaError) else await _outcome(result)
+                if isinstance(outcome, KafkaError):
+                    failed.append((waiting, write, outcome))
+                else:
+                    self._tell(write, outcome)
+                    moved.append(waiting)
+        finally:
+            self._targets.end(topic)
         self.shelf.done(moved)
         if moved:
-            self._failing_since_ms = None
-        if error is not None:
-            self._put_back(failed, error)
+            self._succeeded(topic, [waiting.record.offset for waiting in moved])
+        self._failed(failed)
+        # `_move` may wait for this no longer.
+        self._commit_again_ms = Moment.now(self._moving.clock).steady_ms
+        self._changed.set()
 
-    async def _move_together(
-        self, steering: Steering, taken: Sequence[ShelvedRecord], writes: Sequence[TierWrite]
-    ) -> None:
+    async def _move_together(self, steering: Steering, moves: Sequence[Move]) -> None:
         """Write these records in one transaction; those that are refused go back to the shelf."""
         try:
-            written = await steering.move(taken, writes)
+            written = await steering.move(
+                [waiting for waiting, _ in moves], [write for _, write in moves]
+            )
         except MovesRefused as refusal:
-            refused = refusal.errors.keys()
-            first = next(iter(refusal.errors.values()))
-            self._put_back([taken[index] for index in refused], first)
-            left = [index for index in range(len(taken)) if index not in refused]
+            errors = refusal.errors
+            self._failed([(*moves[index], error) for index, error in errors.items()])
+            left = [move for index, move in enumerate(moves) if index not in errors]
             if left:
-                await self._move_together(
-                    steering, [taken[index] for index in left], [writes[index] for index in left]
-                )
+                await self._move_together(steering, left)
         except KafkaError as error:
-            self._put_back(taken, error)
+            self._failed([(*move, error) for move in moves])
         else:
-            self._failing_since_ms = None
-            for write, outcome in zip(writes, written, strict=True):
+            for (waiting, write), outcome in zip(moves, written, strict=True):
+                self._succeeded(write.topic, [waiting.record.offset])
                 self._tell(write, outcome)
 
     def _obeys(self, now_ms: int) -> bool:
@@ -259,7 +299,15 @@ class TierMover:
             await self._commit()
             self._read_on()
 
-    def _begin(self, record: TierRecord, write: TierWrite) -> Awaitable[WrittenRecord] | KafkaError:
+    async def _tidy(self, steering: Steering, now_ms: int) -> None:
+        self._tidy_ms = now_ms + TIDY_MS
+        try:
+            if await steering.tidy():
+                self._tidy_ms = now_ms
+        except KafkaError as error:
+            log.info("event=control_untidied %s error=%r", self._place(), error)
+
+    def _send(self, record: TierRecord, write: TierWrite) -> Awaitable[WrittenRecord] | KafkaError:
         try:
             sent = self._moving.outbox.send(
                 write.topic, record.value, key=record.key, headers=write.headers
@@ -269,25 +317,44 @@ class TierMover:
         # A coroutine runs only while it is awaited, and all writes are to be pending at once.
         return asyncio.ensure_future(sent) if asyncio.iscoroutine(sent) else sent
 
-    def _put_back(self, taken: Sequence[ShelvedRecord], error: KafkaError) -> None:
+    def _failed(self, failed: Sequence[tuple[ShelvedRecord, TierWrite, KafkaError]]) -> None:
+        """Put the records of failed writes back on the shelf."""
+        if not failed:
+            return
         now_ms = Moment.now(self._moving.clock).steady_ms
-        if self._failing_since_ms is None:
-            self._failing_since_ms = now_ms
-        # The pause is as long as the writes have failed so far.  So it doubles each time,
-        # independent of how many records fail at once.  A `Backoff` counts failures, and many
-        # batches of records that are due one after the other may fail in the same moment.
-        failing_ms = now_ms - self._failing_since_ms
-        again_ms = now_ms + max(BACKOFF_MS, min(failing_ms, BACKOFF_MS_MAX))
-        for waiting in taken:
-            self.shelf.put_back(waiting, again_ms)
+        again_ms: dict[str, int] = {}
+        for waiting, write, error in failed:
+            if isinstance(error, ITS_OWN_FAULT):
+                refused_ms = self._targets.refused(waiting.record.offset, now_ms)
+                self.shelf.put_back(waiting, refused_ms)
+                continue
+            if write.topic not in again_ms:
+                again_ms[write.topic] = self._targets.failed(write.topic, now_ms)
+            self._put_back(waiting, write.topic, again_ms[write.topic], now_ms)
+        error = failed[-1][2]
         log.warning(
             'event=tier_write_failed %s offset=%d records=%d error="%s: %s"',
             self._place(),
-            taken[0].record.offset,
-            len(taken),
+            failed[0][0].record.offset,
+            len(failed),
             type(error).__name__,
             error,
         )
+
+    def _succeeded(self, topic: str, offsets: Collection[int]) -> None:
+        """Let the records that wait for this topic go on, because it takes writes."""
+        if waited := self._targets.succeeded(topic, offsets):
+            now_ms = Moment.now(self._moving.clock).steady_ms
+            for _, waiting in self.shelf.take_at(waited):
+                self.shelf.put_back(waiting, now_ms)
+
+    def _put_back(self, waiting: ShelvedRecord, topic: str, again_ms: int, now_ms: int) -> None:
+        """Look at a record again then, or when it is due: it goes to another topic then."""
+        self._targets.wait(topic, waiting.record.offset)
+        due_ms = waiting.due_ms
+        if due_ms is not None and now_ms < due_ms < again_ms:
+            again_ms = due_ms
+        self.shelf.put_back(waiting, again_ms)
 
     async def _commit(self) -> None:
         self._commit_again_ms = None

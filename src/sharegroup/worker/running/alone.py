@@ -9,7 +9,8 @@ handler runs alone.  Then a crash raises its own count only.
         '---- the wait is too long: a suspect runs beside the others; other records are put aside
 
 A record that is put aside moves to the group's own topic as a suspect.  There it has a delivery
-count of 1 again.
+count of 1 again.  In a group that handles records in their order it stays in its place, and asks
+again (`decide.stay`).
 """
 
 from __future__ import annotations
@@ -173,11 +174,18 @@ class RunningGroup(Protocol):
 class AloneRun:
     """A record that runs alone, or waits for that."""
 
-    __slots__ = ("has_begun", "is_granted", "put_aside", "queue", "record")
+    __slots__ = ("has_begun", "is_granted", "put_aside", "queue", "record", "stays")
 
     def __init__(
-        self, record: TakenRecord, queue: ReadyRecords, put_aside: Callable[..., None]
+        self,
+        record: TakenRecord,
+        queue: ReadyRecords,
+        put_aside: Callable[..., None],
+        *,
+        stays: bool = False,
     ) -> None:
+        """``stays``: it is put aside in its place, so it may wait for its turn again and again."""
+        self.stays = stays
         self.record = record
         self.queue = queue
         self.put_aside = put_aside
@@ -339,7 +347,7 @@ class Alone:
 
     def _wait_no_longer(self, run: AloneRun) -> None:
         """Let a suspect begin beside the others, because it must not go round for ever."""
-        if run.record.story.suspicions and not run.record.is_done:
+        if (run.record.story.suspicions or run.stays) and not run.record.is_done:
             self._beside.append(run.record)
             run.queue.ready.appendleft(run.record)
         else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event, Events
 from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.ports import RecordSource, WorkerClock
@@ -59,6 +60,27 @@ class RecordEvents:
                     record=record.handler_record,
                     details=details or {},
                     redaction=route.redaction,
+                )
+            )
+
+    def tell_handler(
+        self,
+        name: str,
+        route: Route,
+        error: BaseException | None,
+        details: Mapping[str, Any],
+    ) -> None:
+        """Send an event about a handler to its listeners, if there are any."""
+        if self.wants(name):
+            handler, redaction = route.shape.name, route.redaction
+            self._events.tell(
+                Event(
+                    name,
+                    group=self.group,
+                    handler=handler,
+                    error=error,
+                    details=details,
+                    redaction=redaction,
                 )
             )
 

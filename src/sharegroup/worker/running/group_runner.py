@@ -20,6 +20,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
+from sharegroup.worker.decisions.circuit import CircuitState
 from sharegroup.worker.decisions.decide import Postpone, Redeliver
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.route import Route, StartFrom
@@ -29,6 +30,7 @@ from sharegroup.worker.ports import DeliveredRecord, RecordSource
 from sharegroup.worker.records.outcomes import Stopped
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.alone import Alone
+from sharegroup.worker.running.breakers import Breakers
 from sharegroup.worker.running.group_parts import GroupParts, RecordEvents
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.held_retries import HeldRetry
@@ -135,6 +137,7 @@ class GroupRunner:
             Intake(source, self._parts, is_own=source.topic == own_topic) for source in sources
         ]
         self._watch = Watch(self._routing, self._parts)
+        self._breakers = Breakers(self.runners, self._intakes, self._parts, self._add)
         self._background: list[asyncio.Task[None]] = []
         """The tasks of the group other than its slots."""
         self._before_look: list[tuple[Intake, Sequence[DeliveredRecord]]] = []
@@ -162,6 +165,11 @@ class GroupRunner:
             held_bytes=parts.held.bytes,
             blocked_writes=parts.writes.blocked,
             unrouted=dict(self._routing.unrouted),
+            open_breakers=tuple(
+                runner.route.shape.name
+                for runner in self.runners
+                if runner.breaker is not None and runner.breaker.state is not CircuitState.CLOSED
+            ),
         )
 
     def holder_of(self, record_id: str) -> str | None:
@@ -180,6 +188,7 @@ class GroupRunner:
                 tasks.create_task(self._run_held()),
                 tasks.create_task(self._watch.run()),
                 *([tasks.create_task(self._ask_limits())] if self.is_share else []),
+                *([tasks.create_task(self._breakers.run())] if self._breakers else []),
                 # The own topic first: its suspects run before records that may end the process.
                 *(tasks.create_task(self._take(intake)) for intake in reversed(self._intakes)),
             ]
@@ -369,10 +378,17 @@ class GroupRunner:
             await self._look_for_suspect(intake)
         while True:
             await intake.wait_open()
-            room = intake.room(self._routing.room(intake.source.topic))
+            topic = intake.source.topic
+            allowed = self._routing.room(topic)
+            room = intake.room(allowed)
             if room <= 0:
+                if allowed > 0:  # Others need not wait for this topic.
+                    self._routing.took(topic, asked=allowed, got=0)
                 await intake.wait_for_room()
-            elif deliveries := await intake.take(room):
+                continue
+            deliveries = await intake.take(room, holds_up=self._routing.holds_up(topic))
+            self._routing.took(topic, asked=room, got=len(deliveries))
+            if deliveries:
                 # ADR 0035: otherwise each crash of a record that is not yet suspected would count
                 # for a suspect beside it.
                 if not alone.have_looked.is_set() and any(
@@ -383,7 +399,7 @@ class GroupRunner:
                     self._add(intake, deliveries)
             # Nothing came within the shorter wait: held records may be what stops the partition.
             elif self._parts.held:
-                self._make_way(intake.source.topic)
+                self._make_way(topic)
 
     async def _add_after_look(self, intake: Intake, deliveries: Sequence[DeliveredRecord]) -> None:
         """Add records when all groups have looked for suspects, or earlier when this one stops.
@@ -429,7 +445,7 @@ class GroupRunner:
         """Make held records ready when they are due, until cancelled."""
         while True:
             record = await self._parts.held.next_due()
-            self._routing.runner_of(record).queue.add_due(record)
+            self._routing.runner_of(record).add_due(record)
 
     def _note_newest(self, deliveries: Sequence[DeliveredRecord]) -> None:
         """Remember the highest offset taken of each partition."""

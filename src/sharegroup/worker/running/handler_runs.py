@@ -37,6 +37,8 @@ from sharegroup.worker.records.outcomes import (
     Stopped,
     Verdict,
 )
+from sharegroup.worker.running.admission import Admission
+from sharegroup.worker.running.breaker import Breaker
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import TakenRecord
@@ -50,11 +52,22 @@ NO_FAILURES = (Reject, Release, UnreadablePayload)
 class HandlerRuns:
     """The runs of one route's handler, from their begin to the settlement of their records."""
 
-    __slots__ = ("_counts", "_parts", "_route", "_settlement", "done", "given_up")
+    __slots__ = (
+        "_admission", "_breaker", "_counts", "_parts", "_route", "_settlement", "done", "given_up",
+    )  # fmt: skip
 
     def __init__(
-        self, route: Route, settlement: Settlement, counts: HandlerCounts, parts: GroupParts
+        self,
+        route: Route,
+        settlement: Settlement,
+        counts: HandlerCounts,
+        parts: GroupParts,
+        *,
+        admission: Admission | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
+        self._breaker = breaker
+        self._admission = admission
         self._route = route
         self._settlement = settlement
         self._counts = counts
@@ -71,10 +84,16 @@ class HandlerRuns:
         if delivery.is_lost or now >= delivery.deadline:
             self._settlement.lost(record)
             return False
+        # It may have expired while it waited.
+        if self._admission is not None and self._admission.has_expired(record):
+            return False
         if (
             (delivery.delivery_count > 1 or record.story.suspicions)
             and record.handler_record is None  # Not a held retry.
-            and not self.may_run_again(record)
+            and not (
+                self.may_run_again(record)
+                and (self._admission is None or self._admission.wants(record))
+            )
         ):
             return False
         counts = self._counts
@@ -94,7 +113,12 @@ class HandlerRuns:
         parts = self._parts
         limits = parts.limits
         count = record.delivery.delivery_count
-        if not may_run(record.story, delivery_count=count, suspected_from=limits.suspected_from):
+        if not may_run(
+            record.story,
+            delivery_count=count,
+            suspected_from=limits.suspected_from,
+            in_place=self._route.blocks,
+        ):
             self._settlement.put_aside(record)
             return False
         if (caution := parts.cautions.get(record.delivery.topic)) is not None:
@@ -118,6 +142,8 @@ class HandlerRuns:
         self.done += 1
         if error is None and record.handler_record.decision is None:
             counts.succeeded += 1
+            if self._breaker is not None:
+                self._breaker.succeeded(now - seconds)
             self._settlement.accept(record, seconds)
         else:
             self._decide(record, error, seconds, now)
@@ -170,11 +196,7 @@ class HandlerRuns:
             settlement.lost(record, error)
             return
         if type(error) is Stopped:
-            # A release would cost a delivery, and the next one may be that of a verdict (ADR 0035).
-            if record.runs_alone(parts.limits.alone_from):
-                settlement.put_aside(record, by_stop=True)
-            else:
-                settlement.carry_out(record, Redeliver(), at_close=True)
+            self._stopped(record)
             return
         # Row 16 of «Outcomes of a record»: the decision counts, and the exception is reported only.
         if decision is not None:
@@ -182,8 +204,7 @@ class HandlerRuns:
                 parts.events.tell("record.failed", record, error, {"step": "decided by hand"})
             error = None if decision == "accept" else decision
         if error is None:
-            self._counts.succeeded += 1
-            settlement.accept(record, seconds)
+            self._succeeded(record, seconds, now)
             return
         if isinstance(record.delivery, ConsumedRecord):
             record.delivery.drop_outputs()  # Its retry or its letter goes into the transaction.
@@ -191,7 +212,7 @@ class HandlerRuns:
         may_hold = may_hold or self._route.blocks
         holding_seconds = settlement.may_hold_seconds(record, now) if may_hold else 0
         try:
-            step = self._judge(record, error, holding_seconds)
+            step = self._judge(record, error, holding_seconds, begun_at=now - seconds)
         except BaseException as broken:  # noqa: BLE001  An application's exception may raise anything.
             text = f"error={class_name(error)} reason={class_name(broken)!r}"
             parts.events.say(logging.ERROR, "record.unjudged", record, text)
@@ -207,10 +228,39 @@ class HandlerRuns:
             parts.events.tell("record.released", record)
         settlement.carry_out(record, step)
 
-    def _judge(self, record: TakenRecord, error: BaseException, holding_seconds: float) -> Step:
+    def _succeeded(self, record: TakenRecord, seconds: float, now: float) -> None:
+        self._counts.succeeded += 1
+        if self._breaker is not None:
+            self._breaker.succeeded(now - seconds)
+        self._settlement.accept(record, seconds)
+
+    def _stopped(self, record: TakenRecord) -> None:
+        """Release a record that a stop has interrupted, or put it aside."""
+        # A release would cost a delivery, and the next one may be that of a verdict (ADR 0035).  It
+        # would also forget the failures of a held record (ADR 0055).
+        if record.runs_alone(self._parts.limits.alone_from) or (
+            record.has_unsaved_failures and not self._route.blocks
+        ):
+            if isinstance(record.delivery, ConsumedRecord):
+                record.delivery.drop_outputs()  # The run that was interrupted sent them.
+            self._settlement.put_aside(record, by_stop=True)
+        else:
+            self._settlement.carry_out(record, Redeliver(), at_close=True)
+
+    def _judge(
+        self,
+        record: TakenRecord,
+        error: BaseException,
+        holding_seconds: float,
+        *,
+        begun_at: float,
+    ) -> Step:
         """Count and report a failure, and decide what becomes of its record."""
-        parts = self._parts
+        parts, breaker = self._parts, self._breaker
         self._count_failure(record, error)
+        if breaker is not None:  # It may open, and then no record is held.
+            breaker.ended(error, begun_at)
+            holding_seconds = 0.0 if breaker.is_parking else holding_seconds
         step = decide(
             self._route,
             error,
@@ -222,7 +272,7 @@ class HandlerRuns:
         )
         if not isinstance(error, NO_FAILURES):
             parts.events.tell("record.failed", record, error, {"step": type(step).__name__})
-        return step
+        return step if breaker is None else breaker.later(step)
 
     def _count_failure(self, record: TakenRecord, error: BaseException) -> None:
         counts, events = self._counts, self._parts.events

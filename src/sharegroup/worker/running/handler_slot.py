@@ -190,7 +190,13 @@ class HandlerSlot:
         payloads = []
         for record in tuple(batch):
             try:
-                payloads.append(await self._handler.read(record.delivery.value))
+                payload = record.payload
+                if payload is NOT_DECODED:
+                    payload = await self._handler.read(record.delivery.value)
+                elif type(payload) is OrderByFailure:
+                    raise payload.error  # noqa: TRY301  As if the decoder had raised it.
+                record.payload = NOT_DECODED  # A retry must not get what this run has changed.
+                payloads.append(payload)
             except BaseException as error:
                 kind = type(error)
                 assert self.task is not None

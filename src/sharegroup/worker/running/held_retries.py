@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import NamedTuple
 
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.running.taken_record import TakenRecord
 
@@ -79,8 +80,15 @@ class HeldRetries:
         def is_old(record: TakenRecord) -> bool:
             return record.topic_partition == topic_partition and record.delivery.offset < below
 
-        taken = [HeldRetry(due, record) for due, _, record in self._heap if is_old(record)]
-        self._heap = [entry for entry in self._heap if not is_old(entry[2])]
+        return self._take(is_old)
+
+    def take_of(self, route: Route) -> list[HeldRetry]:
+        """Remove and return all held records of a route."""
+        return self._take(lambda record: record.route is route)
+
+    def _take(self, is_taken: Callable[[TakenRecord], bool]) -> list[HeldRetry]:
+        taken = [HeldRetry(due, record) for due, _, record in self._heap if is_taken(record)]
+        self._heap = [entry for entry in self._heap if not is_taken(entry[2])]
         heapq.heapify(self._heap)
         for held in taken:
             self._forget(held.record)

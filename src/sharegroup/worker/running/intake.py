@@ -22,17 +22,22 @@ TAKE_SECONDS = 1.0
 TAKE_SECONDS_HOLDING = 0.2
 """The wait while records are held.  If no records arrive in it, the held ones may be the cause."""
 
+TAKE_SECONDS_FIRST = 0.02
+"""The wait of a topic for which others wait by their priorities.  It has most likely a backlog, so
+its records are here, or a round trip away."""
+
 
 class Intake:
     """Takes records of one topic from its source, unless it is closed."""
 
-    __slots__ = ("_open", "_parts", "is_own", "source")
+    __slots__ = ("_is_paused", "_open", "_parts", "is_own", "source")
 
     def __init__(self, source: RecordSource, parts: GroupParts, *, is_own: bool) -> None:
         self.source = source
         self.is_own = is_own
         """Whether the topic is the group's own one."""
         self._parts = parts
+        self._is_paused = False
         self._open = asyncio.Event()
         self._open.set()
 
@@ -55,9 +60,21 @@ class Intake:
         return self.source.quiet(delivered_below=below)
 
     def reopen(self) -> None:
-        """Take records again."""
-        self.source.resume()
+        """Take records again, unless a circuit breaker is open."""
+        if not self._is_paused:
+            self.source.resume()
         self._open.set()
+
+    def pause(self) -> Sequence[DeliveredRecord]:
+        """Take nothing while a circuit breaker is open; returns what was fetched ahead."""
+        self._is_paused = True
+        return self.source.quiet(delivered_below=0)  # None is released.
+
+    def end_pause(self) -> None:
+        """Take records again, unless the intake is closed."""
+        self._is_paused = False
+        if self._open.is_set():
+            self.source.resume()
 
     async def wait_open(self) -> None:
         """Wait until records may be taken."""
@@ -68,10 +85,13 @@ class Intake:
         self.source.flush()
         await self._parts.room.wait()
 
-    async def take(self, room: int) -> Sequence[DeliveredRecord]:
+    async def take(self, room: int, *, holds_up: bool) -> Sequence[DeliveredRecord]:
         """Take up to ``room`` records; waits a short time for the first.
 
-        Raises KafkaError if this member can never take any.
+        The time is shorter if the topic ``holds_up`` others.  Raises KafkaError if this member can
+        never take any.
         """
         wait_seconds = TAKE_SECONDS_HOLDING if self._parts.held else TAKE_SECONDS
+        if holds_up:
+            wait_seconds = TAKE_SECONDS_FIRST
         return await self.source.take(room, wait_seconds)

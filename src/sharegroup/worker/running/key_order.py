@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Iterator
 from typing import Any
 
-from sharegroup.worker.running.taken_record import OrderByFailure, TakenRecord
+from sharegroup.worker.running.taken_record import NOT_DECODED, OrderByFailure, TakenRecord
 
 
 class KeyQueue:
@@ -110,13 +110,16 @@ def find_key(record: TakenRecord) -> None:
     If this fails, the record gets an `OrderByFailure` as its payload and fails when its handler
     would run.  Raising here would disturb other records.
     """
+    if type(record.payload) is OrderByFailure:
+        return  # The filter of its route has failed: it fails, and has no place in an order.
     route = record.route
     order_by = route.order_by
     if not callable(order_by):
         record.key = record.delivery.key if order_by == "key" else record.topic_partition
         return
     try:
-        record.payload = route.codec.decode(record.delivery.value)
+        if record.payload is NOT_DECODED:  # A filter may have decoded it.
+            record.payload = route.codec.decode(record.delivery.value)
         key = order_by(record.payload)
         hash(key)
     except KeyboardInterrupt:

@@ -9,6 +9,10 @@ cannot be written: its lock is kept.  When a write fails, one record retries, an
 for its result (`TopicGate`); otherwise thousands of records would retry at the same time.
 
 A record that is too large together with its story is written again without traceback and history.
+
+An error that is no KafkaError is a fault of this program, and repeating the write does not help.
+The record is given back, so that another process or version may have it; near the delivery count
+limit it is held instead, because the broker would archive it.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from sharegroup.backoff import Backoff, without_jitter
-from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge, RequestTimedOut
+from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.worker.ports import WorkerClock
+from sharegroup.worker.retrying.targets import ITS_OWN_FAULT
 from sharegroup.worker.running.taken_record import TakenRecord
 
 log = logging.getLogger(__name__)
@@ -32,8 +37,6 @@ SLOW_SECONDS = 5.0
 PENDING_MAX = 10_000
 """With this many pending writes the worker takes no more records.  While a topic cannot be
 written, each failed record stays here, so without a limit all records of the group would."""
-ITS_OWN_FAULT = (MessageTooLarge, InvalidRecord)
-"""Errors that concern one record only, so they do not close the gate for other records."""
 
 
 class WriteAttempt(Protocol):
@@ -118,7 +121,10 @@ class TopicGate:
 class PendingWrite:
     """The write of one record, which is repeated until it is acknowledged."""
 
-    __slots__ = ("_attempt", "_clock", "_gate_now", "attempt_at", "gate", "is_waiting", "record")
+    __slots__ = (
+        "_attempt", "_clock", "_gate_now",
+        "attempt_at", "gate", "give_back", "is_waiting", "record",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -126,8 +132,12 @@ class PendingWrite:
         gate_now: Callable[[], TopicGate],
         attempt: WriteAttempt,
         clock: WorkerClock,
+        *,
+        give_back: Callable[[], None] | None = None,
     ) -> None:
         self.record = record
+        self.give_back = give_back
+        """Releases the record; None if it must be held."""
         self._gate_now = gate_now
         self.gate = gate_now()
         """The gate of the topic that the next attempt writes to."""
@@ -139,7 +149,10 @@ class PendingWrite:
         """Whether the record waits because a write failed."""
 
     async def acknowledged(self) -> bool:
-        """Write until it is acknowledged; False if the record's lock was lost before that."""
+        """Write until it is acknowledged.
+
+        False if the record's lock was lost before that, or if the record was given back.
+        """
         record = self.record
         shrunk = False
         try:
@@ -158,7 +171,11 @@ class PendingWrite:
                 except KafkaError as error:
                     await self._pause(gate.failed(record, error))
                 except Exception as error:  # noqa: BLE001  A bug must not leave the record to nobody.
-                    await self._hold(error)
+                    if self.give_back is None:
+                        await self._hold(error)
+                    else:
+                        _say_unwritable(record, gate.name, error, "released")
+                        self.give_back()
                 else:
                     gate.succeeded(record)
                     return True
@@ -168,7 +185,7 @@ class PendingWrite:
 
     async def _hold(self, error: Exception) -> None:
         """Pause after an error of this record alone, which only a change of settings may end."""
-        _say_unwritable(self.record, self.gate.name, error)
+        _say_unwritable(self.record, self.gate.name, error, "held")
         self.gate.left(self.record)
         await self._pause(BACKOFF_MS_MAX / 1000)
 
@@ -252,16 +269,18 @@ class PendingWrites:
         await self.finish()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        write = self._tasks.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
                 "event=writing.failed error=%r action='report this bug of sharegroup'",
                 error,
                 exc_info=error,
             )
+            if write.give_back is not None and not write.record.is_done:
+                write.give_back()
 
 
-def _say_unwritable(record: TakenRecord, name: str, error: Exception) -> None:
+def _say_unwritable(record: TakenRecord, name: str, error: Exception, outcome: str) -> None:
     is_ours = not isinstance(error, KafkaError)
     action = (
         "report this bug of sharegroup" if is_ours else "increase max.message.bytes of the topic"
@@ -269,12 +288,13 @@ def _say_unwritable(record: TakenRecord, name: str, error: Exception) -> None:
     delivery = record.delivery
     log.error(
         "event=record.unwritable of=%s topic=%s partition=%s offset=%s error=%r action='the "
-        "record is held; %s'",
+        "record is %s; %s'",
         name,
         delivery.topic,
         delivery.partition,
         delivery.offset,
         error,
+        outcome,
         action,
         exc_info=error if is_ours else None,
     )

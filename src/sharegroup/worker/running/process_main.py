@@ -20,10 +20,11 @@ from sharegroup.dead_letters.story import Story
 from sharegroup.worker.decisions.batches import ends_of_returned
 from sharegroup.worker.decisions.messages import trace_of
 from sharegroup.worker.declarations.handler import HandlerShape, shape_of
-from sharegroup.worker.ports import DeliveredRecord, Header, RealTimeClock, WorkerClock
-from sharegroup.worker.records.record import CURRENT, Record
+from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
+from sharegroup.worker.records.record import CURRENT, WAY, Record, WayOut
 from sharegroup.worker.redaction import TEXT_CHARACTERS_MAX
 from sharegroup.worker.running.error_copies import Portable, copied, portable
+from sharegroup.worker.running.process_sends import AheadClock, PipeOutbox, Sending, SendReply
 from sharegroup.worker.telemetry import logs
 
 PR_SET_PDEATHSIG = 1
@@ -103,9 +104,16 @@ class HandlerCall:
     is_batch: bool
     place: Mapping[str, Any] | None
     """The record that log lines of this call name (`logs.place_of`)."""
+    ahead_ms: int | None = None
+    """By how much the worker's wall clock is ahead of the system's; None if it cannot send."""
 
     @classmethod
-    def of(cls, payload: Any, record: Record | Sequence[Record] | None) -> HandlerCall:
+    def of(
+        cls,
+        payload: Any,
+        record: Record | Sequence[Record] | None,
+        sending: Sending | None = None,
+    ) -> HandlerCall:
         """Return the call for a payload, and for its records if the handler takes them."""
         is_batch = isinstance(record, Sequence)
         current = CURRENT.get()
@@ -117,6 +125,7 @@ class HandlerCall:
             ),
             is_batch,
             None if current is None else logs.place_of(current),
+            None if sending is None else sending.ahead_ms,
         )
 
 
@@ -145,7 +154,7 @@ def serve(connection: Connection, lock: SharedLock, module: str, qualified_name:
         signal.signal(signal_number, signal.SIG_IGN)
     logs.configure_as_parent()
     # All processes share the machine's clocks, so the deadlines of the parent are valid here.
-    clock = RealTimeClock()
+    clock = AheadClock()
     # One loop for all calls: what `open` has connected belongs to the loop that it ran on.
     with asyncio.Runner() as runner:
         try:
@@ -156,26 +165,39 @@ def serve(connection: Connection, lock: SharedLock, module: str, qualified_name:
             return
         try:
             connection.send_bytes(_pickled(HandlerResult()))
+            outbox = PipeOutbox(connection, runner)
             while True:
-                answer = _answer(runner, shape, connection.recv_bytes(), clock, lock)
-                connection.send_bytes(_pickled(answer))
+                call = _read(connection.recv_bytes())
+                if isinstance(call, SendReply):
+                    outbox.answered(call)  # The handler has returned without it.
+                    continue
+                if isinstance(call, HandlerCall):
+                    clock.ahead_ms = call.ahead_ms or 0
+                    WAY.set(None if call.ahead_ms is None else WayOut(outbox, clock, outbox.run))
+                    call = _answer(runner, shape, call, clock, lock)
+                connection.send_bytes(_pickled(call))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # The worker has closed the pipe, or was killed.
         finally:
             _run(runner, shape.closing)
 
 
+def _read(pickled: bytes) -> HandlerCall | SendReply | HandlerResult:
+    """Return a message of the worker; a result that says why it cannot be read, otherwise."""
+    try:
+        call: HandlerCall | SendReply = pickle.loads(pickled)  # noqa: S301  The parent has pickled it.
+    except Exception as error:  # noqa: BLE001  A class of the payload may raise anything.
+        return HandlerResult(error=error, traceback=_trace(error))
+    return call
+
+
 def _answer(
     runner: asyncio.Runner,
     shape: HandlerShape,
-    pickled: bytes,
+    call: HandlerCall,
     clock: WorkerClock,
     lock: SharedLock,
 ) -> HandlerResult:
-    try:
-        call: HandlerCall = pickle.loads(pickled)  # noqa: S301  The parent has pickled it.
-    except Exception as error:  # noqa: BLE001  A class of the payload may raise anything.
-        return HandlerResult(error=error, traceback=_trace(error))
     CURRENT.set(call.place)
     for copy, _ in call.records:
         copy.lock = lock
@@ -207,16 +229,17 @@ def _run(runner: asyncio.Runner, function: Callable[[], Any] | None) -> Any:
         return None
     result = function()
     if inspect.iscoroutine(result):
-        return runner.run(_placed(result, CURRENT.get()))
+        return runner.run(_placed(result, CURRENT.get(), WAY.get()))
     return result
 
 
-async def _placed(work: Coroutine[Any, Any, Any], place: Any) -> Any:
-    """Run the coroutine with `CURRENT` set.
+async def _placed(work: Coroutine[Any, Any, Any], place: Any, way: WayOut | None) -> Any:
+    """Run the coroutine with `CURRENT` and `WAY` set.
 
     The runner has its own context, which keeps the context variables that `open` has set.
     """
     CURRENT.set(place)
+    WAY.set(way)
     return await work
 
 

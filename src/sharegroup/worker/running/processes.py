@@ -5,6 +5,7 @@ answer, and detects by the end of the pipe that the process has died.  Then only
 handler ran in it has failed, and a new process is started at once.
 
     slot --> thread --- payload, delivery, story ---> child: call the handler, answer
+                   <-- records to send (`process_sends`), any number
                    <-- result, or the exception with its traceback, and explicit decisions
 
 Children are spawned, so they inherit no event loop, threads or sockets; they find the handler by
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -29,7 +31,7 @@ from typing import Any
 from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.records.record import CURRENT_SLOT, Record
-from sharegroup.worker.running.error_copies import ErrorCopy, RemoteError, restored
+from sharegroup.worker.running.error_copies import ErrorCopy, Portable, RemoteError, restored
 from sharegroup.worker.running.process_main import (
     HandlerCall,
     HandlerResult,
@@ -38,6 +40,7 @@ from sharegroup.worker.running.process_main import (
     records_of,
     serve,
 )
+from sharegroup.worker.running.process_sends import CallSends, Sending, SendReply, SendRequest
 from sharegroup.worker.running.threads import HandlerThreads, as_error
 
 log = logging.getLogger(__name__)
@@ -104,27 +107,68 @@ class _Child:
                 raise error
             self.is_ready = True
 
-    def ask(self, call: bytes, locks: _Locks | None) -> HandlerResult:
+    def ask(self, call: bytes, locks: _Locks | None, run: _Run) -> HandlerResult:
         """Call the handler in the child; raises HandlerCrashed if it ends before it answers."""
-        return self._exchange(call, locks)
+        try:
+            return self._exchange(call, locks, run)
+        finally:
+            if run.sends is not None:
+                run.sends.close()
 
-    def _exchange(self, call: bytes | None, locks: _Locks | None) -> HandlerResult:
+    def _exchange(
+        self, call: bytes | None, locks: _Locks | None, run: _Run | None = None
+    ) -> HandlerResult:
         try:
             if call is not None:
                 self._lock.begin()
                 self.connection.send_bytes(call)
-            while locks is not None and not self.connection.poll(LOOK_SECONDS):
-                locks.look(self._lock)
-            pickled = self.connection.recv_bytes()
+            while isinstance(answer := self._next(locks, run), SendRequest):
+                sends = None if run is None else run.sends
+                assert sends is not None, "the child sends only if it was told so"
+                sends.begin(answer)
+            failed = None if run is None else self._finish_sends(locks, run)
         except (EOFError, OSError) as error:
             # A thread of the handler may keep the process alive after its end of the pipe is gone.
             self._reap()
             raise HandlerCrashed(self._shape.name, self.process.exitcode) from error
+        if failed is not None and answer.error is None:
+            answer = replace(answer, error=failed)
+        return answer
+
+    def _next(self, locks: _Locks | None, run: _Run | None) -> HandlerResult | SendRequest:
+        """Wait for the next message of the child, and send it the replies to its sends."""
+        while run is not None and run.sends is not None and run.sends.pending:
+            self._reply(run.sends)
+            if self.connection in wait([self.connection, run.sends.wakes], LOOK_SECONDS):
+                break
+            if locks is not None:
+                locks.look(self._lock)
+        while locks is not None and not self.connection.poll(LOOK_SECONDS):
+            locks.look(self._lock)
+        pickled = self.connection.recv_bytes()
         try:
-            answer: HandlerResult = pickle.loads(pickled)  # noqa: S301  The child has pickled it.
+            answer: HandlerResult | SendRequest = pickle.loads(pickled)  # noqa: S301  The child's.
         except Exception as error:  # noqa: BLE001  Application classes may raise anything.
             answer = HandlerResult(error=RemoteError(f"unreadable here: {message_of(error, 500)}"))
         return answer
+
+    def _finish_sends(self, locks: _Locks | None, run: _Run) -> Portable | None:
+        """Wait for the sends that the handler has not awaited; returns the error of one."""
+        failed = None
+        # A call that was cancelled waits for nothing: its process was killed.
+        while run.sends is not None and run.sends.pending and not run.is_over:
+            wait([run.sends.wakes], LOOK_SECONDS)
+            for reply in self._reply(run.sends):
+                failed = failed or reply.error
+            if locks is not None:
+                locks.look(self._lock)
+        return failed
+
+    def _reply(self, sends: CallSends) -> list[SendReply]:
+        replies = sends.replies()
+        for reply in replies:
+            self.connection.send_bytes(pickle.dumps(reply))
+        return replies
 
     def end(self) -> None:
         """Let the child close its handler and end; kill it after its time."""
@@ -172,10 +216,12 @@ class _Locks:
 class _Run:
     """A pending call and the child process that it runs in, so that it can be killed."""
 
-    __slots__ = ("child", "is_over")
+    __slots__ = ("child", "is_over", "sends")
 
-    def __init__(self) -> None:
+    def __init__(self, sends: CallSends | None) -> None:
         self.child: _Child | None = None
+        self.sends = sends
+        """What the handler sends; None if there is no producer for it."""
         self.is_over = False
         """Whether the call was cancelled, so that no task waits for its answer."""
 
@@ -184,9 +230,15 @@ class HandlerProcesses:
     """Runs a handler in up to ``count`` child processes; the `Caller` of such a route."""
 
     def __init__(
-        self, shape: HandlerShape, count: int, *, end_seconds: float = END_SECONDS
+        self,
+        shape: HandlerShape,
+        count: int,
+        *,
+        end_seconds: float = END_SECONDS,
+        sending: Sending | None = None,
     ) -> None:
         self._shape = shape
+        self._sending = sending
         self._count = count
         self._end_seconds = end_seconds
         # One for each child, because a thread reads the pipe of a child until it answers.
@@ -229,9 +281,10 @@ class HandlerProcesses:
                 child.process.kill()
 
     async def _call(self, payload: Any, record: Any = None) -> Any:
-        call, records = HandlerCall.of(payload, record), records_of(record)
+        sending = self._sending
+        call, records = HandlerCall.of(payload, record, sending), records_of(record)
         locks = _Locks(records) if records else None
-        pending = _Run()
+        pending = _Run(None if sending is None else CallSends(sending.outbox_now))
         # The usual case takes no task: a child is ready as long as no handler has ended one.
         child = self._take_ready() or await self._wait_ready()
         asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, pending, child))
@@ -359,7 +412,7 @@ class HandlerProcesses:
             has_begun = not run.is_over
             run.child = child if has_begun else None
         try:
-            answer = child.ask(pickled, locks) if has_begun else None
+            answer = child.ask(pickled, locks, run) if has_begun else None
         except HandlerCrashed:
             self._crashed(child)
             raise

@@ -16,7 +16,7 @@ from sharegroup.worker.declarations.route import RateLimit, Route
 from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.running.key_order import KeyOrder, find_key
 from sharegroup.worker.running.room_signal import RoomSignal
-from sharegroup.worker.running.taken_record import OrderByFailure, TakenRecord
+from sharegroup.worker.running.taken_record import NOT_DECODED, OrderByFailure, TakenRecord
 
 # Delays records of a route until its rate limit lets their handlers begin.
 
@@ -173,6 +173,7 @@ class RecordQueue:
         if record.is_done:
             return  # Its lock was lost while it was held: nobody would give its key free again.
         if type(record.payload) is OrderByFailure:
+            record.payload = NOT_DECODED
             self.add(record)  # Try again to determine its key.
         else:
             # Which has been in its handler is a held record; the newest one must not run first.
@@ -204,7 +205,9 @@ class RecordQueue:
         self.ready.extend(remaining)
         return taken
 
-    def take_ready(self, *, alone_from: int, but: Sequence[TakenRecord] = ()) -> list[TakenRecord]:
+    def take_ready(
+        self, *, alone_from: int, but: Sequence[TakenRecord] = (), behind_keys: bool = True
+    ) -> list[TakenRecord]:
         """Remove and return unsettled records that are ready, or behind their keys or the rate.
 
         Only those that must run alone, and none of ``but``.
@@ -212,7 +215,7 @@ class RecordQueue:
         taken = self._take_alone(self.ready, alone_from, but)
         if self.limiter is not None:
             taken += self._take_alone(self.limiter.waiting, alone_from, but)
-        if self.keys is not None:
+        if self.keys is not None and behind_keys:
             taken += self.keys.take(alone_from, alone=True)
         return taken
 

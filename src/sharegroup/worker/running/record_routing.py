@@ -23,7 +23,8 @@ from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import NEW, Story, from_elsewhere
 from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.decisions.decide import Bury, Postpone, Redeliver, Step, moved
-from sharegroup.worker.declarations.route import OnUnreadable
+from sharegroup.worker.decisions.topic_shares import TopicShares
+from sharegroup.worker.declarations.route import OnUnreadable, Route
 from sharegroup.worker.ports import DeliveredRecord
 from sharegroup.worker.records.unreadable_range import UnreadableRange
 from sharegroup.worker.running.group_parts import GroupParts
@@ -42,14 +43,27 @@ OWN_WAITING_MAX = 1_000
 """The own topic has records of all routes; if this many wait for one route, none are taken."""
 
 
+def _shares_of(route: Route) -> TopicShares | None:
+    if not route.priorities:
+        return None
+    return TopicShares({topic: route.priorities.get(topic, 1) for topic in route.topics})
+
+
 class RecordRouting:
     """Finds the route of each record of one share group, and its room for more records."""
 
-    __slots__ = ("_by_topic", "_parts", "runners", "unrouted")
+    __slots__ = ("_by_topic", "_parts", "_shares", "runners", "unrouted")
 
     def __init__(self, runners: Sequence[RouteRunner], parts: GroupParts) -> None:
         self.runners = tuple(runners)
         self._by_topic = {topic: runner for runner in runners for topic in runner.route.topics}
+        self._shares = {
+            topic: shares
+            for runner in runners
+            if (shares := _shares_of(runner.route)) is not None
+            for topic in runner.route.topics
+        }
+        """How the topics of handlers with priorities share their room."""
         self._parts = parts
         self.unrouted: Counter[str] = Counter()
         """Records without a handler in this process, by what became of them."""
@@ -60,10 +74,23 @@ class RecordRouting:
         if runner is not None:
             # Divided by the number of topics, because records of each are taken independently.
             # Rounded up: with fewer free slots than topics each topic still takes one (ADR 0018).
+            if (shares := self._shares.get(topic)) is not None:
+                return shares.room(topic, self._room_of(runner))
             return -(-self._room_of(runner) // len(runner.route.topics))
         if any(runner.queue.waiting >= OWN_WAITING_MAX for runner in self.runners):
             return 0
         return max(self._room_of(runner) for runner in self.runners)
+
+    def holds_up(self, topic: str) -> bool:
+        """Whether other topics may have to wait while records of this one are taken."""
+        shares = self._shares.get(topic)
+        return shares is not None and shares.holds_up(topic)
+
+    def took(self, topic: str, *, asked: int, got: int) -> None:
+        """Note how many of the records that there was room for were taken from a topic."""
+        shares = self._shares.get(topic)
+        if shares is not None and shares.took(topic, asked=asked, got=got):
+            self._parts.room.notify()
 
     def _room_of(self, runner: RouteRunner) -> int:
         if self._parts.writes.is_full:
@@ -97,6 +124,8 @@ class RecordRouting:
                     continue
             if runner is not None:
                 record = TakenRecord(runner.route, delivery, story, now)
+                if runner.admission is not None and not runner.admission.admits(record):
+                    continue
                 if suspects is not None and (delivery.delivery_count > 1 or story.suspicions):
                     suspects.append(record)
                 runner.queue.add(record)

@@ -11,6 +11,7 @@ from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Middleware, Proceed, wrapped
 from sharegroup.worker.running.level import LEVEL_MAX
+from sharegroup.worker.running.process_sends import Sending
 from sharegroup.worker.running.processes import HandlerProcesses
 from sharegroup.worker.running.threads import HandlerThreads
 
@@ -23,8 +24,10 @@ class RouteHandler:
 
     __slots__ = ("_caller", "around", "call", "decode", "route", "takes_record")
 
-    def __init__(self, route: Route, middlewares: Sequence[Middleware] = ()) -> None:
-        self._caller: Caller = caller_for(route)
+    def __init__(
+        self, route: Route, middlewares: Sequence[Middleware] = (), sending: Sending | None = None
+    ) -> None:
+        self._caller: Caller = caller_for(route, sending)
         self.route = route
         # The caller's own function: a method in between would cost a call for every record.
         self.call: Callable[..., Awaitable[Any]] = self._caller.call
@@ -112,11 +115,11 @@ class InThreads:
         self._threads.close()
 
 
-def caller_for(route: Route) -> Caller:
-    """Return the caller of a route's handler."""
+def caller_for(route: Route, sending: Sending | None = None) -> Caller:
+    """Return the caller of a route's handler; with ``sending``, it may send in other processes."""
     shape = route.shape
     if route.processes:
-        return HandlerProcesses(shape, route.processes)
+        return HandlerProcesses(shape, route.processes, sending=sending)
     if shape.kind is HandlerKind.COROUTINE:
         return OnTheLoop(shape)
     return InThreads(shape, LEVEL_MAX if route.concurrency == "auto" else route.concurrency)

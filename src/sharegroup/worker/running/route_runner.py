@@ -27,10 +27,13 @@ from sharegroup.worker.records.record import (
     LOOP,
     Record,
 )
+from sharegroup.worker.running.admission import Admission
+from sharegroup.worker.running.breaker import Breaker
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.level import LEVEL_START, Level
+from sharegroup.worker.running.process_sends import Sending
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.returned import NOTHING_AROUND, Around
 from sharegroup.worker.running.route_handler import RouteHandler
@@ -116,8 +119,8 @@ class RouteRunner:
     """Runs the handler of one route in slots, from its start to its close."""
 
     __slots__ = (
-        "_alone", "_capacity", "_clock", "_handler", "_pace", "_tasks", "counts", "queue", "route",
-        "runs", "settlement", "slots",
+        "_alone", "_capacity", "_clock", "_handler", "_pace", "_tasks", "admission", "breaker",
+        "counts", "queue", "route", "runs", "settlement", "slots",
     )  # fmt: skip
 
     def __init__(self, route: Route, parts: GroupParts, around: Around = NOTHING_AROUND) -> None:
@@ -130,11 +133,28 @@ class RouteRunner:
             around.returned.counts = self.counts
         self.queue = RecordQueue(route, clock, parts.room, batch_size=batch_size)
         self.settlement = Settlement(route, self.queue, self.counts, parts, around.returned)
-        self.runs = HandlerRuns(route, self.settlement, self.counts, parts)
+        declared = route.breaker
+        self.breaker = (
+            None
+            if declared is None
+            else Breaker(declared, self.queue, self.settlement, self.counts, parts)
+        )
+        self.admission = Admission.of(
+            route, self.queue, self.settlement, self.counts, parts, breaker=self.breaker
+        )
+        """Skips records that are not to run; None if the handler takes all."""
+        self.runs = HandlerRuns(
+            route,
+            self.settlement,
+            self.counts,
+            parts,
+            admission=self.admission,
+            breaker=self.breaker,
+        )
         self.slots: list[HandlerSlot] = []
         self._alone = parts.alone
         self._clock = clock
-        self._handler = RouteHandler(route, around.middlewares)
+        self._handler = RouteHandler(route, around.middlewares, Sending(parts.outbox, clock))
         self._capacity = RouteCapacity(route, clock.now(), batch_size=batch_size)
         self._pace = LoopPace()
         self._tasks: asyncio.TaskGroup | None = None
@@ -166,11 +186,16 @@ class RouteRunner:
     def release_waiting(self, *, alone_from: int) -> list[TakenRecord]:
         """Release records not begun that need not run alone; returns them.
 
-        The others are put aside, because a release costs a delivery.
+        The others are put aside, because a release costs a delivery.  So are those that failed
+        here, because nobody else knows of that.
         """
-        released = self.queue.take_back(alone_from=alone_from)
-        for record in released:
-            self.settlement.carry_out(record, Redeliver())
+        released = []
+        for record in self.queue.take_back(alone_from=alone_from):
+            if record.has_unsaved_failures and not self.route.blocks:
+                self.settlement.put_aside(record, by_stop=True)
+            else:
+                self.settlement.carry_out(record, Redeliver())
+                released.append(record)
         for record in self.queue.take_ready(alone_from=alone_from):
             self.settlement.put_aside(record, by_stop=True)
         return released
@@ -185,9 +210,17 @@ class RouteRunner:
             ready.pop()
             self.runs.may_run_again(record)
 
+    def add_due(self, record: TakenRecord) -> None:
+        """Make a held record ready that is due."""
+        (self.queue if self.admission is None else self.admission).add_due(record)
+
     def put_aside_waiting(self, *, alone_from: int, but: Sequence[TakenRecord]) -> None:
         """Put aside records not begun that must run alone, except ``but``."""
-        for record in self.queue.take_ready(alone_from=alone_from, but=but):
+        # Those that stay in their place keep their keys, so none behind them may be moved.
+        taken = self.queue.take_ready(
+            alone_from=alone_from, but=but, behind_keys=not self.route.blocks
+        )
+        for record in taken:
             self.settlement.put_aside(record)
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:
@@ -218,7 +251,8 @@ class RouteRunner:
         if queue.limiter is not None:
             # At least one record, so that it is here when the rate limit lets it begin.
             free = min(free, max(1, queue.limiter.room(now, AHEAD_SECONDS)))
-        return max(0, free + self._capacity.ahead(lock_seconds) - queue.before_rate)
+        room = max(0, free + self._capacity.ahead(lock_seconds) - queue.before_rate)
+        return room if self.breaker is None else self.breaker.room(room, running=self._busy)
 
     def _measure(self, now: float) -> None:
         capacity = self._capacity
@@ -236,8 +270,18 @@ class RouteRunner:
         return (
             self.queue.is_open
             and self.counts.running < self._capacity.records
+            and (self.breaker is None or self._breaker_admits(self.breaker))
             and (self._alone.run_now is None or self._alone.admits(self.queue.ready))
         )
+
+    @property
+    def _busy(self) -> int:
+        """The number of records in handlers that were not given up."""
+        return self.counts.running - self.runs.given_up
+
+    def _breaker_admits(self, breaker: Breaker) -> bool:
+        # One whose turn it is to run alone may: all other handlers of the process wait for it.
+        return self._alone.run_now is not None or breaker.may_begin(self._busy)
 
     # Slots.
 
@@ -344,7 +388,16 @@ class RouteRunner:
             queue.limiter.spend(len(records))
             return records
         # Meanwhile a record may have got the turn to run alone: then these must not run beside it.
-        return await queue.wait_rate(records, lambda: queue.is_open and alone.run_now is None)
+        # The same if the circuit breaker has opened, or another record is its probe.
+        breaker = self.breaker
+        return await queue.wait_rate(
+            records,
+            lambda: (
+                queue.is_open
+                and alone.run_now is None
+                and (breaker is None or breaker.may_begin(self._busy))
+            ),
+        )
 
     async def _run_batch(self, slot: HandlerSlot, batch: Sequence[TakenRecord]) -> None:
         runs, clock = self.runs, self._clock

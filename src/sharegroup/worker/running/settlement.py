@@ -17,6 +17,7 @@ from typing import assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Story, identified
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.consuming.owned_partition import ConsumedRecord
 from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import (
@@ -27,6 +28,7 @@ from sharegroup.worker.decisions.decide import (
     Redeliver,
     Step,
     put_aside,
+    stay,
 )
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Outbox
@@ -50,7 +52,7 @@ NO_TOPIC = "(none)"
 class Settlement:
     """Settles, holds, postpones or dead-letters the records of one route."""
 
-    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_report", "_route")
+    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_report", "route")
 
     def __init__(
         self,
@@ -60,7 +62,8 @@ class Settlement:
         parts: GroupParts,
         returned: Returned | None = None,
     ) -> None:
-        self._route = route
+        self.route = route
+        """The route whose records it settles."""
         self._queue = queue
         self._counts = counts
         self._parts = parts
@@ -115,23 +118,26 @@ class Settlement:
 
     def run_alone(self, record: TakenRecord) -> None:
         """Have a record run while no other handler of the process runs, or put it aside."""
-        if not self._parts.alone.ask(AloneRun(record, self._queue, self.put_aside)):
+        run = AloneRun(record, self._queue, self.put_aside, stays=self.route.blocks)
+        if not self._parts.alone.ask(run):
             self.put_aside(record)
 
     def put_aside(self, record: TakenRecord, *, by_stop: bool = False) -> None:
         """Move a record that no handler has begun, or that a stop has interrupted, to be run anew.
 
-        Its delivery count starts again, so that it is not judged for what others did.
+        Its delivery count starts again, so that it is not judged for what others did.  One whose
+        order counts stays in its place instead.
         """
         if record.is_done:
             return
         parts = self._parts
-        step = put_aside(
+        stays = self.route.blocks and not record.story.suspicions
+        step = (stay if stays else put_aside)(
             record.story,
             delivery_count=record.delivery.delivery_count,
             suspected_from=parts.limits.suspected_from,
             now_ms=parts.clock.wall_ms(),
-            by_stop=by_stop,
+            by_stop=by_stop or (stays and not parts.may_hold),
         )
         if isinstance(step, Postpone):
             suspicions = step.story.suspicions
@@ -143,13 +149,14 @@ class Settlement:
 
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
         """The seconds for which this record may be held; 0 without enough room or time."""
-        parts, holding, delivery = self._parts, self._route.holding, record.delivery
-        if self._route.blocks and parts.may_hold:
+        parts, holding, delivery = self._parts, self.route.holding, record.delivery
+        if self.route.blocks and parts.may_hold:
             return math.inf  # `RecordRouting.room` takes no more instead.
         held = parts.held
         if (
             not parts.may_hold
-            or record.runs_alone(parts.limits.alone_from)  # Another's crash would count for it.
+            or not self._may_forget_failures(record)
+            or record.story.suspicions
             or len(held) >= holding.records
             or held.bytes + record.weight > holding.bytes
             or held.of_partition(delivery.topic, delivery.partition)
@@ -162,6 +169,15 @@ class Settlement:
             return holding.longest_seconds
         reserve_seconds = (parts.members.lock_seconds or 0.0) * WITHOUT_RENEWAL
         return max(0.0, min(delivery.deadline - now - reserve_seconds, holding.longest_seconds))
+
+    def _may_forget_failures(self, record: TakenRecord) -> bool:
+        """Whether an end of this process would be the first that forgets failures of the record."""
+        # No topic has the failures of a held record.  Its process may have ended before, or it has
+        # failures in its headers; then all others are to be there, too (ADR 0055).
+        delivery = record.delivery
+        return delivery.delivery_count == 1 and (
+            delivery.topic != self.route.own_topic or story_of(delivery.headers).failures == 0
+        )
 
     def lost(self, record: TakenRecord, error: BaseException | None = None) -> None:
         """Drop a record whose lock has ended; the broker delivers it again to some member."""
@@ -201,7 +217,8 @@ class Settlement:
             # One for each retry topic: a missing one must not hold the records of the others.
             return parts.gate(parts.postponer.topic(story, decided))
 
-        write = PendingWrite(record, gate, attempt, parts.clock)
+        give_back = self._give_back_of(record)
+        write = PendingWrite(record, gate, attempt, parts.clock, give_back=give_back)
         parts.writes.begin(write, self._settle_postponed(write, story))
 
     async def _settle_postponed(self, write: PendingWrite, story: Story) -> None:
@@ -217,7 +234,7 @@ class Settlement:
     def _bury(self, record: TakenRecord, step: Bury) -> None:
         parts = self._parts
         if self._burier is None:
-            self._burier = Burier(parts.outbox, parts.clock, self._route, parts.members.id)
+            self._burier = Burier(parts.outbox, parts.clock, self.route, parts.members.id)
         topic = self._burier.topic
         # Nothing is to be written first, so nothing can be lost by rejecting at once.
         if topic is None or not step.is_kept:
@@ -229,7 +246,9 @@ class Settlement:
             return
         outbox = self._transaction_of(record)
         attempt = partial(self._burier.bury, record.delivery, step, outbox=outbox)
-        write = PendingWrite(record, partial(parts.gate, topic), attempt, parts.clock)
+        gate = partial(parts.gate, topic)
+        give_back = self._give_back_of(record)
+        write = PendingWrite(record, gate, attempt, parts.clock, give_back=give_back)
         parts.writes.begin(write, self._settle_buried(write, step, topic))
 
     def _reject(self, record: TakenRecord, step: Bury) -> None:
@@ -257,11 +276,19 @@ class Settlement:
             details = {"reason": step.reason, "topic": topic, **known}
             self._parts.events.tell("record.dead_lettered", record, step.error, details)
 
+    def _give_back_of(self, record: TakenRecord) -> Callable[[], None] | None:
+        """Return what releases a record that cannot be written; None if it must be held."""
+        # A consumer group cannot give a record to another member.  Of a share group, each release
+        # costs a delivery, and the broker archives a record at its limit.
+        if not self.route.is_share or record.runs_alone(self._parts.limits.alone_from):
+            return None
+        return partial(self.carry_out, record, Redeliver())
+
     def _transaction_of(self, record: TakenRecord) -> Outbox | None:
         """The outbox whose records are written with the record's offset; None without one."""
         delivery = record.delivery
         # Of an unreadable range, the letter may be written twice.
-        if self._route.exactly_once and isinstance(delivery, ConsumedRecord):
+        if self.route.exactly_once and isinstance(delivery, ConsumedRecord):
             return delivery
         return None
 

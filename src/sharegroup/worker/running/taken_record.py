@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sharegroup.dead_letters.story import Story
+from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import DeliveredRecord
 
@@ -65,6 +66,16 @@ class TakenRecord:
         That is the case from this delivery count on, and for a suspect.
         """
         return self.delivery.delivery_count >= alone_from or self.story.suspicions > 0
+
+    @property
+    def has_unsaved_failures(self) -> bool:
+        """Whether it failed since it was read, so that only this process knows of it."""
+        # Of a record that was never held, without a look at its headers.
+        return (
+            self.story.failures > 0
+            and self.handler_record is not None
+            and self.story.failures > story_of(self.delivery.headers).failures
+        )
 
     def is_lost(self, now: float) -> bool:
         """Whether the acquisition lock has ended."""

@@ -40,6 +40,8 @@ LEVELS: Mapping[str, int] = {
     "record.released": logging.DEBUG,
     "record.held": logging.DEBUG,
     "record.put_aside": logging.DEBUG,
+    "record.filtered": logging.DEBUG,
+    "record.expired": logging.DEBUG,
     "record.postponed": logging.DEBUG,
     "record.due": logging.DEBUG,
     "infrastructure.created": logging.DEBUG,
@@ -50,6 +52,7 @@ LEVELS: Mapping[str, int] = {
     "record.unrouted": logging.WARNING,
     "record.timed_out": logging.WARNING,
     "record.lock_lost": logging.WARNING,
+    "breaker.opened": logging.WARNING,
     "partitions.lost": logging.WARNING,
     "outbox.blocked": logging.ERROR,
     "schedule.run": logging.DEBUG,
@@ -112,11 +115,16 @@ class EventLog:
         )
 
 
-def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
-    """Configure the logging of the process: level and format, on standard error or ``stream``."""
-    os.environ[GIVEN] = f"{level}:{form}"
+def configure(
+    level: str, form: Format, stream: IO[str] | None = None, *, process: int | None = None
+) -> None:
+    """Configure the logging of the process: level and format, on standard error or ``stream``.
+
+    ``process`` is the number of the process among those of a supervisor; each line has it.
+    """
+    os.environ[GIVEN] = f"{level}:{form}:{process or ''}"
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else LogfmtFormatter())
+    handler.setFormatter(JsonFormatter(process) if form == "json" else LogfmtFormatter(process))
     handler.addFilter(about_the_record)
     handler.addFilter(Seldom())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -128,8 +136,12 @@ def configure_as_parent() -> None:
     """Configure a handler process like the worker's own process, if that was configured."""
     level_and_form = os.environ.get(GIVEN)
     if level_and_form is not None:
-        level, _, form = level_and_form.partition(":")
-        configure(level, "json" if form == "json" else "text")
+        level, form, process = f"{level_and_form}::".split(":")[:3]
+        configure(
+            level,
+            "json" if form == "json" else "text",
+            process=int(process) if process else None,
+        )
 
 
 def about_the_record(line: logging.LogRecord) -> bool:
@@ -182,9 +194,14 @@ def place_of(record: Any) -> dict[str, Any]:
 class LogfmtFormatter(logging.Formatter):
     """Formats log lines as ``time level=... logger=... event=... key=value ...`` and traceback."""
 
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = "" if process is None else f" process={process}"
+
     def format(self, record: logging.LogRecord) -> str:
         """Return one line, followed by the lines of the traceback if there is one."""
-        head = f"{_time(record.created)} level={record.levelname.lower()} logger={record.name}"
+        level = record.levelname.lower()
+        head = f"{_time(record.created)}{self._process} level={level} logger={record.name}"
         message = record.getMessage()
         pairs = "" if _is_event(record) else _paired(dict(_pairs(record)))
         # Messages of this project are already key=value pairs; others are sentences.
@@ -202,10 +219,15 @@ class LogfmtFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats each log line as a JSON object."""
 
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
+
     def format(self, record: logging.LogRecord) -> str:
         """Return one line with a JSON object."""
         facts: dict[str, Any] = {
             "time": _time(record.created),
+            **self._process,
             "level": record.levelname.lower(),
             "logger": record.name,
         }

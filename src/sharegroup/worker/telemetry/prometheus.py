@@ -84,6 +84,28 @@ UNREADABLE = MetricFamily(
     "Records whose value could not be decoded for the handler, and offsets of unreadable batches.",
     _HANDLER,
 )  # fmt: skip
+SKIPPED = MetricFamily(
+    "sharegroup_worker_skipped_total", "counter", "records",
+    "Records for which the handler was not called: `filtered` by `only`, `expired`.",
+    (*_HANDLER, "why"),
+)  # fmt: skip
+BREAKER = MetricFamily(
+    "sharegroup_worker_breaker_open", "gauge", "",
+    "1 while the circuit breaker of the handler is open, 0.5 while it tries one record, 0 while it "
+    "is closed (only of handlers with `breaker`).",
+    _HANDLER,
+)  # fmt: skip
+BREAKER_OPENED = MetricFamily(
+    "sharegroup_worker_breaker_opened_total", "counter", "",
+    "How often the circuit breaker of the handler has opened.", _HANDLER,
+)  # fmt: skip
+PARKED = MetricFamily(
+    "sharegroup_worker_parked_total", "counter", "records",
+    "Records that were written to a retry topic without a run, because the circuit breaker was "
+    "open.",
+    _HANDLER,
+)  # fmt: skip
+CIRCUITS = {"closed": 0.0, "half_open": 0.5, "open": 1.0}
 TIMED_OUT = MetricFamily(
     "sharegroup_worker_timed_out_total", "counter", "records",
     "Handler runs that were cancelled because they took longer than `max_handling`.", _HANDLER,
@@ -166,10 +188,26 @@ SCHEDULE_OVERDUE = MetricFamily(
 
 FAMILIES = (
     IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
-    DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
-    UNWRITTEN, ASKS, UNAWAITED, SCHEDULE_RUNS, SCHEDULE_MISSED, SCHEDULE_OVERDUE,
+    DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, SKIPPED, TIMED_OUT, LOCKS_LOST, LAG,
+    BREAKER, BREAKER_OPENED, PARKED, JOINED, PHASE, UNWRITTEN, ASKS, UNAWAITED, SCHEDULE_RUNS,
+    SCHEDULE_MISSED, SCHEDULE_OVERDUE,
 )  # fmt: skip
 """All metric families, in the order of ``docs/metrics.md``."""
+
+
+PROCESSES = MetricFamily(
+    "sharegroup_worker_processes", "gauge", "",
+    "Processes of a supervisor (`-n`): those `wanted`, and those `ready`.", ("which",),
+)  # fmt: skip
+REPLACED = MetricFamily(
+    "sharegroup_worker_processes_replaced_total", "counter", "",
+    "Processes that a supervisor has replaced, by reason: `ended` by an error, `hangs`, `memory`, "
+    "`reload`.",
+    ("reason",),
+)  # fmt: skip
+
+SUPERVISOR_FAMILIES = (PROCESSES, REPLACED)
+"""Those of a supervisor, beside the families of its processes with the label ``process``."""
 
 
 Value = tuple[MetricFamily, tuple[str, ...], float | Histogram]
@@ -258,6 +296,12 @@ def _handler_values(counts: HandlerCounts) -> Iterator[Value]:
     yield RETRIES, (*labels, "postponed"), counts.postponed
     yield DEAD_LETTERED, labels, counts.dead_lettered
     yield UNREADABLE, labels, counts.unreadable
+    yield SKIPPED, (*labels, "filtered"), counts.filtered
+    yield SKIPPED, (*labels, "expired"), counts.expired
+    if counts.circuit is not None:
+        yield BREAKER, labels, CIRCUITS[counts.circuit]
+        yield BREAKER_OPENED, labels, counts.opened
+        yield PARKED, labels, counts.parked
     yield TIMED_OUT, labels, counts.timed_out
     yield LOCKS_LOST, labels, counts.lock_lost
     for what, count in counts.unwritten.items():

@@ -73,10 +73,19 @@ class HandlerCounts:
     """Retries that were written to a retry topic."""
     dead_lettered: int = 0
     unreadable: int = 0
+    filtered: int = 0
+    """Records that `only` does not want."""
+    expired: int = 0
     timed_out: int = 0
     lock_lost: int = 0
     unwritten: dict[Literal["result", "reply"], int] = field(default_factory=dict)
     """Results and replies that could not be written, for handlers that have them."""
+    circuit: str | None = None
+    """The state of the circuit breaker; None if the handler has none."""
+    opened: int = 0
+    """How often the circuit breaker has opened."""
+    parked: int = 0
+    """Records that were written to a retry topic without a run, because it was open."""
     handling: Histogram = field(default_factory=Histogram)
     """The durations of handler runs."""
     queued: Histogram = field(default_factory=Histogram)
@@ -125,6 +134,8 @@ class WorkerGroupState:
     """Records whose retry or dead letter cannot be written now."""
     unrouted: Mapping[str, int] = field(default_factory=dict)
     """Records of the group's own topic without a handler in this process, by their outcome."""
+    open_breakers: tuple[str, ...] = ()
+    """The handlers that are not called now, because too many of their runs have failed."""
 
 
 class AskFigures(NamedTuple):
@@ -174,6 +185,8 @@ class AppHealth:
     """Whether a connection to any broker is open."""
     lost_brokers: Mapping[str, str] = field(default_factory=dict)
     """The error of each broker that could not be reached at the last attempt, by its address."""
+    open_breakers: tuple[str, ...] = ()
+    """The handlers whose circuit breaker is open; a restart would not help them."""
 
     @property
     def is_healthy(self) -> bool:
@@ -194,6 +207,7 @@ class AppHealth:
             "phase": self.phase,
             "absent_groups": list(self.absent_groups),
             "lost_brokers": dict(self.lost_brokers),
+            "open_breakers": list(self.open_breakers),
         }
 
 
@@ -218,4 +232,5 @@ def health_of(
         phase: str = SENDING if is_client else Phase.STARTING
         return AppHealth(phase, (), is_connected, dict(lost))
     absent = tuple(group.group for group in state.groups if not group.joined)
-    return AppHealth(state.phase, absent, is_connected, dict(lost))
+    open_breakers = tuple(name for group in state.groups for name in group.open_breakers)
+    return AppHealth(state.phase, absent, is_connected, dict(lost), open_breakers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -18,12 +17,12 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.net.cluster import Reachability
-from sharegroup.errors import KafkaError
 from sharegroup.worker.consuming.group_log import GroupReading, PartitionOwner
-from sharegroup.worker.consuming.group_source import PAUSE_SECONDS, REVOKE_SECONDS
+from sharegroup.worker.consuming.group_source import REVOKE_SECONDS
 from sharegroup.worker.declarations.route import StartFrom
 from sharegroup.worker.ports import BufferedRecord
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost
+from sharegroup.worker.transport.assigned_offsets import member_of, offsets_of_assigned
 from sharegroup.worker.transport.offset_transactions import Commit, OffsetTransactions
 
 log = logging.getLogger(__name__)
@@ -45,6 +44,7 @@ class KafkaGroupLog:
         open_consumer: Callable[..., Consumer] = Consumer,
     ) -> None:
         """``options`` are those of all clients of the application."""
+        self._group = reading.group
         self._topic = reading.topic
         self._starts_latest = reading.start_from is StartFrom.LATEST
         self._transactions = (
@@ -73,7 +73,7 @@ class KafkaGroupLog:
     @property
     def member_id(self) -> str:
         """The member id of the consumer."""
-        return self._consumer.group_metadata().member_id
+        return self._consumer.member_id
 
     @property
     def is_joined(self) -> bool:
@@ -126,14 +126,7 @@ class KafkaGroupLog:
         if foreign := named.keys() - self._consumer.assignment:
             raise OwnershipLost(f"{sorted(foreign)} are not assigned to this member")
         if self._transactions is not None:
-            member = self._consumer.group_metadata()
-            # Kafka takes offsets of no member, or of no generation, without a look at the owners.
-            if member.generation_id < 0 or not member.member_id:
-                raise OwnershipLost(
-                    f"the membership in group {member.group_id!r} has ended, found generation "
-                    f"{member.generation_id} of member {member.member_id!r}"
-                )
-            await self._transactions.write(records, Commit(named, member))
+            await self._transactions.write(records, Commit(named, member_of(self._consumer)))
             return
         assert not records, "only a group with exactly_once writes records with its offsets"
         try:
@@ -152,25 +145,13 @@ class KafkaGroupLog:
     async def offsets_of_assigned(
         self, partitions: frozenset[TopicPartition]
     ) -> dict[int, Committed | None] | None:
-        """Return the `first_offsets`, asked for until they are known.
-
-        None if the membership ends before: then the group tells of the loss of the partitions.
-        """
-        while True:
-            try:
-                return await self.first_offsets(partitions)
-            except (KafkaError, OwnershipLost) as error:
-                if isinstance(error, KafkaError) and not error.retriable:
-                    raise
-                member = self._consumer.group_metadata()
-                log.warning(
-                    "event=assignment.waits group=%s topic=%s partitions=%s error=%r action='the "
-                    "committed offsets are asked for again; until then, nothing is read'",
-                    *(member.group_id, self._topic, _numbers(partitions), error),
-                )
-                if member.generation_id < 0:
-                    return None
-            await asyncio.sleep(PAUSE_SECONDS)
+        """Return the `first_offsets` when they are known; None if the membership ends before."""
+        return await offsets_of_assigned(
+            self._consumer,
+            lambda: self.first_offsets(partitions),
+            self._group,
+            f"topic={self._topic} partitions={_numbers(partitions)}",
+        )
 
     async def first_offsets(
         self, partitions: frozenset[TopicPartition]

@@ -277,16 +277,17 @@ def kafka_parts(app: Application) -> WorkerParts:
     )
     admin = open_admin(app)
     config = config_from(ClientConfig, options)
+    of_groups = {route.group: route.kafka for route in app.route_list}
     told: set[str] = set()
     members: list[KafkaSource | KafkaGroupLog] = []
 
     def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
-        source = KafkaSource(group, topic, in_flight_bytes, **options)
+        source = KafkaSource(group, topic, in_flight_bytes, **{**options, **of_groups[group]})
         members.append(source)
         return source
 
     def open_group_log(reading: GroupReading) -> KafkaGroupLog:
-        members.append(group_log := _group_log(reading, options))
+        members.append(group_log := _group_log(reading, {**options, **of_groups[reading.group]}))
         return group_log
 
     def reachability() -> Reachability:

@@ -14,6 +14,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -27,7 +28,12 @@ from sharegroup.client import (
 )
 from sharegroup.client.records import ConsumerGroupMetadata
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.errors import KafkaError, NetworkException, UnreadableBatch
+from sharegroup.errors import (
+    InvalidSessionTimeout,
+    KafkaError,
+    NetworkException,
+    UnreadableBatch,
+)
 from sharegroup.worker.retrying.tier_log import (
     Committed,
     OwnershipLost,
@@ -35,13 +41,23 @@ from sharegroup.worker.retrying.tier_log import (
     TierPartition,
     TierRecord,
 )
+from sharegroup.worker.transport.assigned_offsets import member_of, offsets_of_assigned
 
 log = logging.getLogger(__name__)
 
-SESSION_MS = 10_000
+SESSION_MS = 2_000
 """The session timeout: after this time the partitions of a dead process are reassigned."""
-HEARTBEAT_MS = 500
+SESSION_MS_KAFKA = 6_000
+"""The shortest that Apache Kafka allows by default (``group.min.session.timeout.ms``)."""
+SESSION_MS_PATIENT = 10_000
+"""For a broker that allows nothing shorter, and for a process that was lost although it lives.
+
+Its event loop was blocked, or its machine is busy, and that will happen again.
+"""
+HEARTBEAT_MS = 400
 """The heartbeat interval, which is also how soon a member learns of a rebalance."""
+POLL_MS_MAX = 10_000
+"""Maximum time between two reads, and for which a rebalance waits for a member that lives."""
 FETCH_WAIT_MS = 100
 """The wait of a fetch at the broker; a resumed partition is fetched only after a pending fetch."""
 PARTITION_FETCH_BYTES = 256 * 1024
@@ -66,8 +82,8 @@ class KafkaTierLog:
     """Reads the retry topics of one group with a plain consumer; a `TierLog`."""
 
     __slots__ = (
-        "_config", "_consumer", "_group_id", "_open_consumer", "_owners", "_session_ms",
-        "_silent_at",
+        "_config", "_consumer", "_group_id", "_listener", "_open_consumer", "_owners",
+        "_session_ms", "_silent_at", "_start",
     )  # fmt: skip
 
     def __init__(
@@ -83,12 +99,16 @@ class KafkaTierLog:
         self._session_ms = session_ms
         self._open_consumer = open_consumer
         self._consumer: Consumer | None = None
+        self._listener: _Listener | None = None
         self._silent_at: float | None = None
         self._owners: dict[TierPartition, ConsumerGroupMetadata] = {}
+        self._start: tuple[Sequence[str], TierOwner] | None = None
+        """What `start` was called with."""
 
     async def start(self, topics: Sequence[str], owner: TierOwner) -> None:
         """Join the group with a new consumer; a previous consumer is closed."""
         await self.close()
+        self._start = topics, owner
         consumer = self._consumer = self._open_consumer(
             **connection_options(self._config),
             group_id=self._group_id,
@@ -101,7 +121,7 @@ class KafkaTierLog:
             partition_assignment_strategy="roundrobin",
             session_timeout_ms=self._session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            max_poll_interval_ms=self._session_ms,
+            max_poll_interval_ms=POLL_MS_MAX,
             max_poll_records=READ_RECORDS,
             fetch_max_wait_ms=FETCH_WAIT_MS,
             fetch_max_bytes=FETCH_BYTES,
@@ -111,7 +131,8 @@ class KafkaTierLog:
         )
         self._silent_at = None
         self._owners.clear()
-        consumer.subscribe(topics, listener=_Listener(consumer, owner, self._owners))
+        self._listener = _Listener(consumer, owner, self._owners, self._group_id)
+        consumer.subscribe(topics, listener=self._listener)
         await consumer.start()
 
     async def read(self, wait_seconds: float) -> Mapping[TierPartition, Sequence[TierRecord]]:
@@ -125,6 +146,12 @@ class KafkaTierLog:
             raise NetworkException("the consumer of the tiers was closed") from error
         except UnreadableBatch as error:
             self._set_aside(consumer, error)
+            return {}
+        except InvalidSessionTimeout as error:
+            await self._join_with_longer_session(error)
+            return {}
+        if self._was_lost:
+            await self._join_with_longer_session(None)
             return {}
         if not fetched:
             self._check_coordinator(consumer)
@@ -177,6 +204,30 @@ class KafkaTierLog:
         if consumer is not None:
             await consumer.close(CLOSE_SECONDS)
 
+    @property
+    def _was_lost(self) -> bool:
+        """Whether the group went on without this member although it lives."""
+        if self._session_ms >= SESSION_MS_PATIENT:
+            return False
+        return self._listener is not None and self._listener.was_lost
+
+    async def _join_with_longer_session(self, refusal: InvalidSessionTimeout | None) -> None:
+        """Join anew, because the session was refused, or ended too early if that is None."""
+        if refusal is not None and self._session_ms >= SESSION_MS_PATIENT:
+            raise refusal
+        is_short = refusal is not None and self._session_ms < SESSION_MS_KAFKA
+        session_ms = SESSION_MS_KAFKA if is_short else SESSION_MS_PATIENT
+        log.info(
+            "event=tiers_session group=%s session_ms=%d before=%d reason='%s'",
+            self._group_id,
+            session_ms,
+            self._session_ms,
+            refusal or "this process was taken for dead: was its event loop blocked?",
+        )
+        self._session_ms = session_ms
+        assert self._start is not None, "a consumer that reads was started"
+        await self.start(*self._start)
+
     def _owning(self, partition: TierPartition) -> Consumer | None:
         """Return the consumer if it owns the partition."""
         consumer = self._consumer
@@ -221,17 +272,27 @@ class _Listener(RebalanceListener):
         consumer: Consumer,
         owner: TierOwner,
         owners: dict[TierPartition, ConsumerGroupMetadata],
+        group: str,
     ) -> None:
         self._consumer = consumer
+        self._group = group
         self._owner = owner
         self._owners = owners
         """This member as the owner of each partition."""
+        self.was_lost = False
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        member = self._consumer.group_metadata()
-        if member.generation_id >= 0:  # Otherwise the membership was lost just now.
+        with suppress(OwnershipLost):  # The membership was lost just now.
+            member = member_of(self._consumer)
             self._owners.update((TierPartition(*where), member) for where in partitions)
-        offsets = await self._consumer.committed(partitions)
+        offsets = await offsets_of_assigned(
+            self._consumer,
+            lambda: self._consumer.committed(partitions),
+            self._group,
+            f"partitions={sorted(map(str, partitions))}",
+        )
+        if offsets is None:
+            return
         await self._owner.assigned(
             {
                 # Without a commit: all records of the log wait (`auto_offset_reset`).
@@ -247,6 +308,7 @@ class _Listener(RebalanceListener):
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         # A mover that still commits gets OwnershipLost, which ends it.
+        self.was_lost = True
         await self._give_up(partitions)
 
     async def _give_up(self, partitions: frozenset[TopicPartition]) -> None:

@@ -17,7 +17,7 @@ from sharegroup.errors import (
     OffsetMetadataTooLarge,
     UnreadableBatch,
 )
-from sharegroup.worker.consuming import group_source
+from sharegroup.worker.consuming import group_source, owned_partition
 from sharegroup.worker.consuming.commit_metadata import PREFIX, read
 from sharegroup.worker.consuming.group_log import GroupReading
 from sharegroup.worker.consuming.group_source import GroupSource
@@ -67,10 +67,13 @@ class SceneLog(MemoryGroupLog):
         self.may_commit = asyncio.Event()
         self.may_commit.set()
         self.commit_error: KafkaError | None = None
+        self.tried: list[tuple[list[int], int]] = []
+        """The partitions of each commit, and the number of its outputs."""
 
     async def commit(
         self, offsets: Mapping[int, Committed], records: Sequence[BufferedRecord] = ()
     ) -> None:
+        self.tried.append((sorted(offsets), len(records)))
         await self.may_commit.wait()
         if self.commit_error is not None:
             raise self.commit_error
@@ -335,11 +338,92 @@ async def test_a_refused_output_holds_up_its_partition_alone(
     assert [scene.committed(number).offset for number in (0, 1)] == [0, 1]
     assert "event=commit.failed group=audit topic=orders partitions=[0]" in caplog.text
     scene.world.log.mend("small")
-    await scene.pass_seconds(3)
+    await scene.pass_seconds(12)
     assert scene.committed(0).offset == 1
     written = {name: len(scene.world.log.partitions(name)[0]) for name in ("small", "audits")}
     assert written == {"small": 1, "audits": 1}
     await source.close(1)
+
+
+@run
+async def test_a_refused_output_is_tried_again_later_and_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.world.log.fail("small", MovesRefused({0: MessageTooLarge("a record of 2 MB")}))
+    scene.write(1)
+    source = scene.member()
+    (record,) = await sent(scene, source, b"done", to="small")
+    record.accept()
+    await scene.pass_seconds(60)
+    attempts = [count for _, count in scene.logs[0].tried if count]
+    assert 5 <= len(attempts) <= 12, "each second it would be sixty"
+    await source.close(1)
+
+
+@run
+async def test_no_records_are_delivered_while_a_partitions_outputs_fill_their_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    source = scene.member()
+    scene.write(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owned_partition, "OUTPUT_BYTES_MAX", 1_000)
+        patch.setattr(group_source, "READ_RECORDS", 10)
+        (record,) = await sent(scene, source, bytes(1_000))
+        log = scene.logs[0]
+        log.may_commit.clear()
+        record.accept()
+        scene.write(50)
+        taking = asyncio.ensure_future(source.take(1_000, 1.0))
+        await scene.pass_seconds(2)
+        assert taking.result() == []
+        assert log.paused == {0}, "what was read waits in memory"
+        taking = asyncio.ensure_future(source.take(1_000, 1.0))
+        log.may_commit.set()
+        await scene.pass_seconds(2)
+        assert offsets(taking.result()) == [*range(1, 51)]
+    await source.close(1)
+
+
+@run
+async def test_outputs_above_the_limit_of_a_transaction_are_split_by_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(partitions=3)
+    for number in range(3):
+        scene.write(1, partition=number)
+    source = scene.member()
+    records = await sent(scene, source, bytes(1_000))
+    await scene.pass_seconds(2)
+    scene.logs[0].tried.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_source, "TRANSACTION_BYTES", 2_000)
+        for record in records:
+            record.accept()
+        await scene.pass_seconds(2)
+    assert [entry for entry in scene.logs[0].tried if entry[1]] == [([0], 1), ([1], 1), ([2], 1)]
+    await source.close(1)
+
+
+@run
+async def test_a_run_that_sends_too_much_fails(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.write(1)
+    source = scene.member()
+    (record,) = await sent(scene, source, bytes(9 * 1024 * 1024))
+    with pytest.raises(MessageTooLarge, match=r"after 1 others of .* exactly_once writes them in"):
+        await record.send("audits", bytes(9 * 1024 * 1024))
+    await source.close(1)
+
+
+async def sent(scene: Scene, source: GroupSource, value: bytes, to: str = "audits") -> list[Any]:
+    """Take records; each sends an output."""
+    records: list[Any] = list(await scene.take(source))
+    for record in records:
+        await record.send(to, value)
+    return records
 
 
 @run

@@ -14,6 +14,7 @@ import pytest
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
 from sharegroup.worker.decisions.decide import (
+    ASIDE_MS,
     Accept,
     Bury,
     Hold,
@@ -24,6 +25,7 @@ from sharegroup.worker.decisions.decide import (
     may_run,
     moved,
     put_aside,
+    stay,
 )
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
@@ -286,6 +288,24 @@ def test_row_24_record_put_aside_is_due_now_as_a_suspect_with_its_history(
     story = Story(failures=2, redrives=1, suspicions=suspicions)
     assert aside(story, delivery_count=delivery_count, by_stop=by_stop) == Postpone(
         replace(story, due_ms=NOW_MS, suspicions=expected)
+    )
+
+
+@pytest.mark.parametrize(
+    ("delivery_count", "by_stop", "expected"),
+    [(4, False, Hold), (6, False, Hold), (6, True, Redeliver), (7, False, Bury), (7, True, Bury)],
+)
+def test_record_whose_order_counts_stays_in_its_place(
+    delivery_count: int, *, by_stop: bool, expected: type
+) -> None:
+    step = stay(
+        ONCE, delivery_count=delivery_count, suspected_from=5, now_ms=NOW_MS, by_stop=by_stop
+    )
+    assert isinstance(step, expected)
+    if isinstance(step, Hold):
+        assert step.story == replace(ONCE, due_ms=NOW_MS + ASIDE_MS)
+    assert may_run(ONCE, delivery_count=delivery_count, suspected_from=5, in_place=True) is (
+        delivery_count < 7
     )
 
 

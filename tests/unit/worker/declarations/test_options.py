@@ -116,7 +116,7 @@ def test_option_of_another_library_is_refused_with_its_replacement(name: str, in
         ("resume", "no member owns a partition"),
         ("long_running_job", "max_handling="),
         ("virtual_partitions", "order_by="),
-        ("filter", "returning accepts"),
+        ("filter", "only=..."),
         ("max_poll_records", "concurrency="),
         ("session_timeout_ms", "'share.session.timeout.ms'"),
         ("max_retries", "Retry(max_attempts="),
@@ -141,7 +141,7 @@ def test_misspelt_option_names_the_nearest() -> None:
 
 def test_option_like_no_other_lists_all() -> None:
     with pytest.raises(
-        InvalidConfig, match="unknown option xyz; the options are: batch, concurrency, "
+        InvalidConfig, match="unknown option xyz; the options are: batch, breaker, concurrency, "
     ):
         declared(xyz=3)
 

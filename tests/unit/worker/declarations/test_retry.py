@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import Reject, Retry, RetryAfter
+from sharegroup.worker.declarations.retry import RetryByError
 
 
 def test_delays_grow_by_the_factor_up_to_the_longest() -> None:
@@ -94,3 +96,66 @@ def test_base_exception_is_treated_like_an_exception(error: BaseException) -> No
 def test_policy_that_makes_no_sense_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         Retry(**options)
+
+
+class RateLimited(ConnectionError): ...
+
+
+QUICK, SLOW, REST = (Retry(max_attempts=count, jitter=0) for count in (2, 9, 3))
+BY_CLASS = RetryByError.of(
+    {ConnectionError: QUICK, RateLimited: SLOW, KeyError: None, "default": REST}
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "policy"),
+    [
+        (RateLimited(), SLOW),
+        (ConnectionResetError(), QUICK),
+        (KeyError("absent"), None),
+        (LookupError(), REST),
+        (asyncio.CancelledError(), REST),
+        (RetryAfter("1m"), REST),
+    ],
+)
+def test_nearest_class_of_a_mapping_decides(error: BaseException, policy: Retry | None) -> None:
+    assert BY_CLASS.policy_for(error) is policy
+    assert BY_CLASS.applies_to(error) is (policy is not None)
+
+
+def test_failure_that_a_mapping_does_not_name_is_not_retried() -> None:
+    by_class = RetryByError.of({ConnectionError: QUICK, RateLimited: SLOW})
+    assert by_class.policy_for(ValueError()) is None
+    # The handler asks for another attempt, so the policy with the most attempts limits them.
+    assert by_class.policy_for(RetryAfter("1m")) is SLOW
+
+
+def test_policy_of_a_class_may_exclude_some_of_its_failures() -> None:
+    policy = Retry(retry_on=ConnectionError, dont_retry_on=ConnectionRefusedError)
+    by_class = RetryByError.of({OSError: policy, "default": REST})
+    assert by_class.policy_for(ConnectionResetError()) is policy
+    assert by_class.policy_for(ConnectionRefusedError()) is None
+
+
+def test_topics_of_retries_are_those_of_any_policy_that_declares_them() -> None:
+    by_class = RetryByError.of({OSError: Retry(replication_factor=2), "default": REST})
+    assert (by_class.replication_factor, by_class.min_insync_replicas) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("policies", "text"),
+    [
+        ({}, "the mapping has no policy"),
+        ({KeyError: None}, "the mapping has no policy"),
+        ({KeyError: 3}, "the mapping has 3 for <class 'KeyError'>; expected Retry"),
+        ({"timeout": REST}, "a key of the mapping has 'timeout'; expected classes"),
+        ({Reject: REST}, "has Reject, which itself decides"),
+        (
+            {OSError: Retry(replication_factor=2), KeyError: Retry(replication_factor=3)},
+            r"replication_factor=\[2, 3\]; expected one number",
+        ),
+    ],
+)
+def test_mapping_that_contradicts_itself_is_refused(policies: Any, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        RetryByError.of(policies)

@@ -14,6 +14,8 @@ from sharegroup.errors import (
     GroupAuthorizationFailed,
     RequestTimedOut,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
     UnknownTopicOrPartition,
 )
 from sharegroup.protocol_enums import AclOperation
@@ -54,6 +56,14 @@ class Told:
             return told
         operations = None if told is None else frozenset(told)
         return TopicDescription(name, None, False, (), operations)
+
+    async def describe_transactions(self, ids: Iterable[str]) -> dict[str, Any]:
+        return {
+            name: TransactionalIdAuthorizationFailed("no")
+            if name.startswith(tuple(self.closed))
+            else TransactionalIdNotFound("none")
+            for name in ids
+        }
 
     async def list_consumer_group_offsets(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         self.groups = [*groups]
@@ -107,6 +117,17 @@ def test_groups_that_are_closed_are_named() -> None:
     with pytest.raises(GroupAuthorizationFailed, match=r"on group 'billing', 'billing\.retry-sch"):
         check(Told(closed=["billing", "billing.retry-scheduler"]))
     check(Told(closed=["billing.retry-scheduler"]), retry=None)
+
+
+def test_transactional_ids_that_are_closed_are_named() -> None:
+    check(Told(closed=["billing.retry-scheduler."]))
+    check(Told(), steering=True)
+    with pytest.raises(TransactionalIdAuthorizationFailed) as refused:
+        check(Told(closed=["billing.retry-scheduler."]), steering=True)
+    assert str(refused.value) == (
+        "this user is not authorized for a transactional id (User:ann needs WRITE on transactional "
+        "ids that begin with 'billing.retry-scheduler.')"
+    )
 
 
 def test_unknown_operations_and_missing_topics_pass_the_check() -> None:

@@ -30,6 +30,7 @@ with warnings.catch_warnings(record=True):  # See `registry`.
 
     CLIENT = SchemaRegistryClient.new_client({"url": "mock://orders"})
 MemoryClient: Any = type(CLIENT)
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 SCHEMA = json.dumps(
     {
         "type": "record",
@@ -210,3 +211,29 @@ def test_a_json_schema_may_refer_to_one_in_the_registry() -> None:
     assert codec.decode(prefix + b'{"total": 3}') == Order(3)
     with pytest.raises(UnreadablePayload, match="maximum"):
         codec.decode(prefix + b'{"total": 9}')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"customer": {"pattern": "(a+)+$"}}},
+        {"patternProperties": {"(a+)+$": {}}, "additionalProperties": False},
+        {"$ref": "#/default", "default": {"properties": {"customer": {"pattern": "(a+)+$"}}}},
+        {"properties": {"customer": {"$schema": DRAFT_7, "pattern": "(a+)+$"}}},
+        {"propertyNames": {"pattern": "(a+)+$"}},
+        {"properties": {"customer": {"$ref": "http://schemas.example/slow.json"}}},
+    ],
+)
+def test_no_regular_expression_of_a_senders_schema_is_evaluated(schema: dict[str, Any]) -> None:
+    """Each of these takes years, while no other thread runs."""
+    slow = Schema('{"pattern": "(a+)+$"}', "JSON")
+    CLIENT.register_schema("slow", slow)
+    references = [SchemaReference("http://schemas.example/slow.json", "slow", 1)]
+    text = json.dumps({"maxProperties": 2, **schema})
+    number = CLIENT.register_schema("hostile", Schema(text, "JSON", references))
+    codec = codec_for(dict[str, Any], Registry(CLIENT, format="json"))
+    prefix, long = b"\0" + number.to_bytes(4, "big"), "a" * 50 + "!"
+    payload = {"total": 3, "customer": long}
+    assert codec.decode(prefix + json.dumps(payload).encode()) == payload
+    with pytest.raises(UnreadablePayload, match="too many properties"):
+        codec.decode(prefix + json.dumps({**payload, long: long}).encode())

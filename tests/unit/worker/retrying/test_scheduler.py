@@ -18,7 +18,14 @@ from sharegroup.worker.events import Event, Events
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition
 from sharegroup.worker.retrying.tier_mover import Moving, SchedulerLimits
-from tests.unit.worker.retrying.cluster import START_MS, Cluster, Lying, Outbox, Process
+from tests.unit.worker.retrying.cluster import (
+    START_MS,
+    Cluster,
+    LoopClock,
+    Lying,
+    Outbox,
+    Process,
+)
 
 HOUR_MS = 60 * 60 * 1000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -798,3 +805,130 @@ def test_outbox_that_begins_when_awaited_is_not_awaited_one_by_one() -> None:
         await process.stop()
 
     play(scene)
+
+
+# The order of what is due, and topics that take nothing.
+
+
+def test_records_that_are_due_at_once_come_back_in_the_order_in_which_they_failed() -> None:
+    """An odd delay, over three topics, and a broker that is away when all of them are due."""
+
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        expected = [b"%d" % number for number in range(300)]
+        for value in expected:
+            await process.later(value, 37)
+            await asyncio.sleep(0.0013)
+        await asyncio.sleep(36)
+        assert len(cluster.values("g.retry.due")) == 300, "the last of three"
+        await cluster.down_for(20)
+        await arrived(cluster, 300, seconds=1)
+        assert cluster.values() == expected
+        await process.stop()
+
+    play(scene)
+
+
+class RoundingClock(LoopClock):
+    """A clock whose two times are rounded at other fractions of a millisecond."""
+
+    def wall_ms(self) -> int:
+        return START_MS + int(self.now() * 1000 + 0.1) + self.ahead_ms
+
+
+def test_rounding_of_the_clocks_changes_no_order() -> None:
+    async def scene(cluster: Cluster) -> None:
+        cluster.clock = RoundingClock()
+        process = Process(cluster)
+        expected = [b"%d" % number for number in range(300)]
+        for value in expected:
+            await process.later(value, 4)
+            await asyncio.sleep(0.0004)
+        await arrived(cluster, 300, seconds=5)
+        assert cluster.values() == expected
+        await process.stop()
+
+    play(scene)
+
+
+def test_records_that_a_topic_refused_come_back_in_order_with_those_that_were_due_later() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        expected = [b"%d" % number for number in range(50)]
+        for value in expected:
+            await process.later(value, 3)
+            await asyncio.sleep(0.1)
+        cluster.refuses = lambda topic, value: NetworkException("no leader")
+        await asyncio.sleep(4)
+        before = cluster.values()
+        cluster.refuses = lambda topic, value: None
+        await arrived(cluster, 50, seconds=10)
+        assert 0 < len(before) < 30, "some were refused, and some due while others waited"
+        assert cluster.values() == expected
+        await process.stop()
+
+    play(scene)
+
+
+class StuckOutbox(Outbox):
+    """An outbox whose writes to one topic get no answer until it is told so."""
+
+    stuck = "g.retry.30s"
+
+    def send(self, topic: str, value: bytes | None, **more: Any) -> Awaitable[Lying]:
+        if topic != self.stuck:
+            return super().send(topic, value, **more)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Lying] = loop.create_future()
+        self.waiting.append((answer, value))
+        return answer
+
+    waiting: list[tuple[asyncio.Future[Lying], bytes | None]]
+
+
+def test_topic_that_does_not_answer_delays_no_record_for_another_topic() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster, outbox=StuckOutbox)
+        outbox = process.outbox
+        assert isinstance(outbox, StuckOutbox)
+        outbox.waiting = []
+        for seconds in (150, 151):  # The second part of both is in the tier that is stuck.
+            await process.later(b"%d" % seconds, seconds)
+        for seconds in (120, 121, 122):
+            await process.later(b"%d" % seconds, seconds)
+        await asyncio.sleep(119)
+        assert not outbox.waiting
+        await arrived(cluster, 3, seconds=5)
+        assert cluster.values() == [b"120", b"121", b"122"]
+        assert max(lateness_ms(cluster)) <= 1_000 + LATE_MS_MAX, "as it waits once for the other"
+        assert [value for _, value in outbox.waiting] == [b"150"], "one at a time is pending"
+        # The second one waits here until it is due, as no other topic is left for it.
+        await arrived(cluster, 4, seconds=40)
+        assert cluster.values()[3:] == [b"151"]
+        assert lateness_ms(cluster)[3] <= LATE_MS_MAX
+        partition = TierPartition("g.retry.2m", 0)
+        assert cluster.committed[partition].offset == 0, "the next owner begins with the first"
+        outbox.waiting[0][0].set_exception(NetworkException("no leader"))
+        await arrived(cluster, 5, seconds=1)
+        await asyncio.sleep(0.1)
+        assert cluster.committed[partition] == Committed(5)
+        await process.stop()
+
+    play(scene, steered=False)
+
+
+def test_stop_does_not_wait_for_a_topic_that_does_not_answer() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster, outbox=StuckOutbox)
+        outbox = process.outbox
+        assert isinstance(outbox, StuckOutbox)
+        outbox.waiting = []
+        await process.later(b"a", 150)
+        await asyncio.sleep(125)
+        assert outbox.waiting
+        before = asyncio.get_running_loop().time()
+        await process.stop()
+        assert asyncio.get_running_loop().time() - before <= 3.1
+        assert outbox.waiting[0][0].cancelled()
+
+    play(scene, steered=False)

@@ -12,24 +12,30 @@ from typing import Any
 import pytest
 
 from sharegroup.dead_letters.story_headers import story_of
-from sharegroup.errors import MessageTooLarge, NetworkException
+from sharegroup.errors import MessageTooLarge, NetworkException, NotEnoughReplicas
 from sharegroup.testing import virtual_time
 from sharegroup.waiting.control_records import (
+    ANSWER,
+    COMMAND,
     Answer,
     Command,
+    Forgotten,
     Intent,
     Place,
     Reply,
     encoded,
+    key_of,
     parsed,
 )
 from sharegroup.waiting.done_offsets import OFFSETS_MAX
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.ports import WrittenRecord
-from sharegroup.worker.retrying.control_state import ControlState
+from sharegroup.worker.retrying import control_state
+from sharegroup.worker.retrying.control_state import GRACE_MS, KEPT_MS, ControlState
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.steering import COMMANDED_BYTES, COMMANDS_TOGETHER, Steering
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition, TierRecord
+from sharegroup.worker.retrying.tier_mover import TIDY_MS
 from sharegroup.worker.retrying.tier_moves import MovedRecord
 from sharegroup.worker.retrying.waiting import Moment, waiting_of
 from tests.unit.worker.retrying.cluster import (
@@ -287,7 +293,7 @@ def test_command_that_cannot_be_carried_out_is_repeated() -> None:
     async def scene(cluster: Cluster) -> None:
         process = steered(cluster)
         await process.later(b"a", 300)
-        error = MessageTooLarge("not now")
+        error = NotEnoughReplicas("not now")
         cluster.refuses = lambda topic, _: error if topic == "g.retry" else None
         ask = command(cluster, Intent.CANCEL, waiting(cluster, b"a"))
         await asyncio.sleep(5)
@@ -300,7 +306,7 @@ def test_command_that_cannot_be_carried_out_is_repeated() -> None:
     play(scene)
 
 
-def test_commands_that_are_refused_do_not_hold_up_the_others() -> None:
+def test_commands_that_fail_do_not_hold_up_the_others() -> None:
     """They fill a whole transaction, and come after the others from then on."""
 
     async def scene(cluster: Cluster) -> None:
@@ -308,7 +314,7 @@ def test_commands_that_are_refused_do_not_hold_up_the_others() -> None:
         refused = [b"big%d" % number for number in range(COMMANDS_TOGETHER)]
         for value in (*refused, b"a", b"b"):
             await process.later(value, 300)
-        error = MessageTooLarge("too large")
+        error = NotEnoughReplicas("not now")
         cluster.refuses = lambda topic, value: (
             error if topic == "g.retry" and (value or b"").startswith(b"big") else None
         )
@@ -323,6 +329,135 @@ def test_commands_that_are_refused_do_not_hold_up_the_others() -> None:
         assert set(ends(cluster).values()) == {1}
 
     play(scene)
+
+
+def test_command_that_the_broker_refuses_is_answered_so_and_its_record_waits_on() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = steered(cluster)
+        for value in (b"big", b"a"):
+            await process.later(value, 60)
+        error = MessageTooLarge("larger than the topic allows " + "x" * 1_000)
+        cluster.refuses = lambda topic, value: (
+            error if topic == "g.retry" and value == b"big" else None
+        )
+        refused, done = (
+            command(cluster, Intent.CANCEL, waiting(cluster, value)) for value in (b"big", b"a")
+        )
+        await asyncio.sleep(SEEN_SECONDS)
+        found = {reply.ask: reply for reply in replies(cluster)}
+        assert (found[refused].answer, found[done].answer) == (Answer.REFUSED, Answer.DONE)
+        assert found[refused].why.startswith("MessageTooLarge: larger than the topic allows xx")
+        cluster.refuses = lambda topic, value: None
+        await asyncio.sleep(5)
+        assert ends(cluster) == {(b"a", True): 1}, "the command has ended"
+        await asyncio.sleep(60)
+        assert ends(cluster) == {(b"a", True): 1, (b"big", False): 1}
+
+    play(scene)
+
+
+LATE_SECONDS = (GRACE_MS + 2 * TIDY_MS) / 1000
+
+
+def test_control_records_end_a_day_after_they_were_written() -> None:
+    """Those about a partition that nobody owns, questions, and answers that are no marks."""
+
+    async def scene(cluster: Cluster) -> None:
+        await steered(cluster).later(b"a", 10_000)
+        there = waiting(cluster, b"a")
+        day_ago = cluster.clock.wall_ms() - KEPT_MS
+        for record in (there._replace(topic="g.retry.7h"), there._replace(offset=5), there, None):
+            place = record and Place(*record[:3])
+            given = Command(
+                record_id="f00", intent=Intent.RUN, place=place, ask="old", by="anna",
+                asked_ms=day_ago if record is not there else day_ago + GRACE_MS * 10,
+            )  # fmt: skip
+            key, value = encoded(given)
+            cluster.append(CONTROL, value, key, (), 0)
+        await asyncio.sleep(GRACE_MS / 2_000)
+        assert len(kept(cluster)) == 6, "four commands, of which two are of owned partitions"
+        await asyncio.sleep(LATE_SECONDS)
+        place = Place(*there[:3])
+        # The record itself is a day young, too, and its answer has the time of the answer.
+        assert kept(cluster) == {
+            key_of(COMMAND, place), key_of(ANSWER, place), key_of(ANSWER, place._replace(offset=5)),
+        }  # fmt: skip
+
+    play(scene)
+
+
+def test_commands_in_partitions_that_nobody_owns_leave_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = 100
+    monkeypatch.setattr(control_state, "COMMANDS_MAX", limit)
+    control = ControlState()
+    partition = TierPartition("g.retry.7h", 0)
+    given = [
+        Command(
+            record_id="f00", intent=Intent.RUN, place=Place(*partition, offset), ask="a", by="anna",
+            asked_ms=0,
+        )
+        for offset in range(limit + 1)
+    ]  # fmt: skip
+    control.read(given, control.reading(), 0)
+    due = TierPartition("g.retry.due", 0)
+    assert control.ended_of(due, KEPT_MS, 5, all_commands=False) == []
+    keys = control.ended_of(due, KEPT_MS, 1_000, all_commands=True)
+    assert len(keys) == limit
+    control.read([Forgotten(*key) for key in keys], control.reading(), KEPT_MS)
+    control.read(given[-1:], control.reading(), KEPT_MS)
+    assert control.commands_of(partition, 10) == given[-1:]
+
+
+def test_answer_to_a_second_command_leaves_the_mark_of_a_record_that_was_moved() -> None:
+    """It has the same key, and without the mark the next owner would move the record again."""
+
+    async def scene(cluster: Cluster) -> None:
+        process = steered(cluster)
+        for number in range(2_000):
+            headers = [("__sharegroup.id", b"id%d" % number)]
+            headers += [
+                (f"__sharegroup.{name}", b"%d" % value)
+                for name, value in (
+                    ("due", cluster.clock.wall_ms() + 120_000),
+                    ("delay", 120_000),
+                    ("written", cluster.clock.wall_ms()),
+                )
+            ]
+            cluster.append("g.retry.2m", b"%d" % number, None, headers)
+        last = waiting(cluster, b"1999")
+        command(cluster, Intent.CANCEL, last)
+        await asyncio.sleep(SEEN_SECONDS)
+        second = command(cluster, Intent.CANCEL, last)
+        await asyncio.sleep(SEEN_SECONDS)
+        assert answers(cluster)[second] is Answer.MOVED
+        compact(cluster)
+        await process.kill()
+        steered(cluster)
+        await asyncio.sleep(200)
+        assert ends(cluster)[b"1999", True] == 1
+        assert ends(cluster)[b"1999", False] == 0
+
+    play(scene)
+
+
+def replies(cluster: Cluster) -> list[Reply]:
+    found = [parsed(record.key, record.value) for record in cluster.lying(CONTROL)]
+    return [reply for reply in found if isinstance(reply, Reply)]
+
+
+def kept(cluster: Cluster) -> set[bytes | None]:
+    """The keys that are left when the control topic is compacted."""
+    last = {record.key: record.value for record in cluster.lying(CONTROL)}
+    return {key for key, value in last.items() if value is not None}
+
+
+def compact(cluster: Cluster) -> None:
+    """Leave only the last record of each key in the control topic."""
+    (log,) = cluster.topics[CONTROL]
+    last = {record.key: record for record in log}
+    log[:] = [record for record in log if last[record.key] is record]
 
 
 def test_commands_for_large_records_are_carried_out_in_several_transactions() -> None:
@@ -497,7 +632,7 @@ def test_record_that_is_read_while_its_command_is_carried_out_is_not_moved_again
             record_id="f00", intent=Intent.RUN, place=Place(*partition, 0), ask="a", by="anna",
             asked_ms=START_MS,
         )  # fmt: skip
-        control.read([given], control.reading())
+        control.read([given], control.reading(), START_MS)
         await steering.obey()
         assert shelf.take(1_000_000, 10) == []
         assert shelf.to_commit() == Committed(1)

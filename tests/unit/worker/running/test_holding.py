@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from sharegroup.worker import App, Holding, Retry
+from sharegroup.worker.testing.history import Outcome
 
 SOON = Retry(initial_delay="1s", multiplier=1, jitter=0)
 
@@ -57,3 +58,31 @@ def test_records_without_room_are_postponed_to_a_retry_topic(
 def test_held_records_of_a_partition_are_limited_to_half_of_its_locks() -> None:
     """Kafka's default is 2,000 locks. More held records would keep others from being read."""
     assert waits(Holding(), *[b"x"] * 1_003) == {"held": 1_000, "postponed": 3}
+
+
+def test_killed_process_forgets_the_failures_that_it_held_and_no_later_ones() -> None:
+    async def test() -> tuple[int, Counter[str]]:
+        app = App("holding")
+        ways: Counter[str] = Counter()
+
+        async def fail(value: bytes) -> None:
+            raise TimeoutError
+
+        retry = Retry(initial_delay="2s", multiplier=1, jitter=0, max_attempts=4)
+        app.share_group("billing", topics="orders", handler=fail, retry=retry)
+        for name in ("record.held", "record.postponed"):
+            app.on(name, lambda event: ways.update([event.name.removeprefix("record.")]))
+        async with app.test() as t:
+            order = await t.send("orders", b"x")
+            await t.settle()
+            for _ in range(3):  # The first one meets a held record.
+                await t.crash()
+                await t.advance("2s")
+            await t.advance("1m")
+            assert order.outcome == Outcome.DEAD_LETTERED
+            assert len(t.dead_letters) == 1
+            return len(order.runs), ways
+
+    runs, ways = asyncio.run(test())
+    assert runs == 5, "one is forgotten, and four count"
+    assert ways == {"held": 1, "postponed": 3}

@@ -34,7 +34,10 @@ class World:
         self.error: KafkaError = NotLeaderOrFollower("no leader")
 
     def begin(
-        self, record: TakenRecord, write: Callable[[bool], Awaitable[None]] | None = None
+        self,
+        record: TakenRecord,
+        write: Callable[[bool], Awaitable[None]] | None = None,
+        give_back: Callable[[], None] | None = None,
     ) -> None:
         async def attempt(*, shrunk: bool) -> None:
             self.attempts.append((round(self.loop.time(), 6), record.delivery.offset, shrunk))
@@ -47,7 +50,9 @@ class World:
             if await pending.acknowledged():
                 self.settled.append((round(self.loop.time(), 6), record.delivery.offset))
 
-        pending = PendingWrite(record, lambda: self.gate_now(), attempt, LoopClock())
+        pending = PendingWrite(
+            record, lambda: self.gate_now(), attempt, LoopClock(), give_back=give_back
+        )
         self.writing.begin(pending, settle(pending))
 
     def _tell(self, name: str, error: KafkaError | None, record: TakenRecord) -> None:
@@ -131,6 +136,58 @@ def test_a_record_that_can_never_be_written_is_held_and_stops_no_other(
 
     run(test)
     assert "topic=orders partition=2 offset=1" in caplog.text
+
+
+@pytest.mark.parametrize("may_give_back", [True, False])
+def test_a_record_that_a_fault_of_ours_keeps_from_being_written_is_given_back_or_held(
+    may_give_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(world: World) -> None:
+        async def write(shrunk: bool) -> None:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+        record, given_back = in_hand(1), []
+
+        def give_back() -> None:
+            record.is_done = True
+            given_back.append(record)
+
+        world.begin(record, write, give_back if may_give_back else None)
+        world.begin(in_hand(2))
+        await asyncio.sleep(100)
+        assert given_back == [record] * may_give_back
+        assert world.settled == [(0.0, 2)], "the other one, and never this one"
+        assert len([it for it in world.attempts if it[1] == 1]) == (1 if may_give_back else 4)
+        assert world.told == [], "the topic takes the others"
+        await world.writing.cancel()
+
+    run(test)
+    outcome = "released" if may_give_back else "held"
+    assert f"action='the record is {outcome}; report this bug of sharegroup'" in caplog.text
+
+
+def test_a_record_whose_settlement_fails_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        given_back: list[bool] = []
+
+        async def attempt(*, shrunk: bool) -> None:
+            pass
+
+        async def settle() -> None:
+            await pending.acknowledged()
+            raise LookupError("no such counter")
+
+        pending = PendingWrite(
+            in_hand(1), lambda: world.gate, attempt, LoopClock(),
+            give_back=lambda: given_back.append(True),
+        )  # fmt: skip
+        world.writing.begin(pending, settle())
+        await world.writing.finish()
+        await asyncio.sleep(0)
+        assert given_back == [True]
+
+    run(test)
+    assert "no such counter" in caplog.text
 
 
 @pytest.mark.parametrize("error", [MessageTooLarge("1 MiB"), InvalidRecord("no"), TypeError("bug")])

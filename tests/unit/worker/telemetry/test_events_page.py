@@ -1,4 +1,4 @@
-"""The table of events in docs/worker.md is that of the code."""
+"""The table of events in docs/worker-monitoring.md is that of the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sharegroup.worker.events import EVENTS
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "worker.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "worker-monitoring.md"
 
 
 def test_every_event_is_explained_in_the_words_of_the_code() -> None:

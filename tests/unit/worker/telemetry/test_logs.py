@@ -71,6 +71,25 @@ def told(event: Event) -> None:
     events.tell(event)
 
 
+def test_lines_of_a_supervised_process_have_its_number() -> None:
+    for form, line in (
+        ("text", "process=3 level=warning logger=a.b event=x y=1\n"),
+        ("json", '"process": 3, "level": "warning", "logger": "a.b", "message": "event=x y=1"}\n'),
+    ):
+        stream = io.StringIO()
+        logs.configure("info", "json" if form == "json" else "text", stream, process=3)
+        logs.configure_as_parent()  # A handler process of this one, on its own standard error.
+        assert logging.getLogger().handlers[0].formatter is not None
+        text = (
+            logging.getLogger()
+            .handlers[0]
+            .formatter.format(
+                logging.LogRecord("a.b", logging.WARNING, "", 0, "event=x y=%d", (1,), None)
+            )
+        )
+        assert f"{text}\n".endswith(line)
+
+
 def test_an_event_is_one_line_of_pairs() -> None:
     stream = configured("info", "text")
     told(FAILED)
@@ -128,6 +147,8 @@ def test_events_below_the_log_level_have_no_listener() -> None:
         "record.held",
         "record.postponed",
         "record.put_aside",
+        "record.filtered",
+        "record.expired",
         "record.due",
         "schedule.run",
         "infrastructure.created",

@@ -30,6 +30,8 @@ class Standing:
         counts.failed_with("builtins.TimeoutError")
         counts.failed_with("shop.Refused")
         counts.held, counts.postponed, counts.dead_lettered = 5, 6, 7
+        counts.filtered, counts.expired = 17, 18
+        counts.circuit, counts.opened, counts.parked = "half_open", 19, 20
         counts.unreadable, counts.timed_out, counts.lock_lost = 8, 9, 10
         counts.unwritten = {"result": 17, "reply": 18}
         counts.handling.observe(0.002)
@@ -68,6 +70,11 @@ def test_all_metrics_have_values() -> None:
     assert of("sharegroup_worker_retries_total", **ours, how="postponed") == 6
     assert of("sharegroup_worker_dead_lettered_total", **ours) == 7
     assert of("sharegroup_worker_unreadable_total", **ours) == 8
+    assert of("sharegroup_worker_skipped_total", **ours, why="filtered") == 17
+    assert of("sharegroup_worker_skipped_total", **ours, why="expired") == 18
+    assert of("sharegroup_worker_breaker_open", **ours) == 0.5
+    assert of("sharegroup_worker_breaker_opened_total", **ours) == 19
+    assert of("sharegroup_worker_parked_total", **ours) == 20
     assert of("sharegroup_worker_timed_out_total", **ours) == 9
     assert of("sharegroup_worker_locks_lost_total", **ours) == 10
     assert of("sharegroup_worker_unwritten_total", **ours, what="result") == 17

@@ -330,6 +330,38 @@ async def test_a_record_that_ends_its_process_becomes_a_letter() -> None:
 
 
 @run
+async def test_a_suspect_is_not_overtaken_by_records_of_its_key() -> None:
+    """It stays in its place until it is a letter, also when it waits for its turn to run alone."""
+    app = App("audit")
+    seen: list[str] = []
+    stuck = asyncio.Event()
+
+    @app.consumer_group("audit", topics="orders", order_by="key")
+    async def audit(name: str) -> None:
+        seen.append(name)
+        if name == "poison":
+            await stuck.wait()
+
+    async with app.test(patience_seconds=0.02) as t:
+        poison = await t.send(audit, "poison", key="k")
+        behind = [await t.send(audit, f"behind {number}", key="k") for number in range(3)]
+        others = [await t.send(audit, f"other {number}", key=f"{number}") for number in range(3)]
+        for _ in range(12):
+            await t.advance("10s")
+            if poison.outcome == "dead_lettered":
+                break
+            assert not [name for name in seen if name.startswith("behind")]
+            await t.lose_partitions("audit")
+        await t.advance("10s")
+        assert poison.outcome == "dead_lettered"
+        assert seen.count("poison") <= 6
+        assert [name for name in seen if name.startswith("behind")] == [
+            "behind 0", "behind 1", "behind 2",
+        ]  # fmt: skip
+        assert {record.outcome for record in (*behind, *others)} == {"accepted"}
+
+
+@run
 async def test_lost_partitions_cancel_their_handlers_and_the_next_owner_runs_them() -> None:
     app = App("audit")
     events: list[Event] = []

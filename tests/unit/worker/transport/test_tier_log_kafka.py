@@ -6,6 +6,7 @@ A consumer that does what the test says stands in for the real one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,9 +22,15 @@ from sharegroup.client import (
 from sharegroup.client.consume.consumer_record import BatchOrigin
 from sharegroup.client.records import ConsumerGroupMetadata
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.errors import GroupAuthorizationFailed, NetworkException, UnreadableBatch
+from sharegroup.errors import (
+    GroupAuthorizationFailed,
+    InvalidSessionTimeout,
+    NetworkException,
+    RequestTimedOut,
+    UnreadableBatch,
+)
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition, TierRecord
-from sharegroup.worker.transport import tier_log_kafka
+from sharegroup.worker.transport import assigned_offsets, tier_log_kafka
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 from tests.support.limits import HANGING_SECONDS
 
@@ -48,6 +55,8 @@ class Consumer:
         self.refusal: Exception | None = None
         self.is_closed = False
         self.generation = 7
+        self.committed_errors: list[tuple[int, Exception]] = []
+        """Of the next questions for committed offsets, each with the generation since then."""
         self.listener: Any = None
         self.stored: dict[TopicPartition, OffsetAndMetadata | None] = {
             ONE: OffsetAndMetadata(4, "done")
@@ -61,6 +70,8 @@ class Consumer:
         pass
 
     def group_metadata(self) -> ConsumerGroupMetadata:
+        if self.generation < 0:
+            raise CommitFailedError("this consumer is not a member")
         return ConsumerGroupMetadata("g.scheduler", self.generation, "m")
 
     async def close(self, timeout: float) -> None:
@@ -83,6 +94,9 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        if self.committed_errors:
+            self.generation, error = self.committed_errors.pop(0)
+            raise error
         return {where: self.stored.get(where) for where in partitions}
 
     async def commit(self, offsets: Any) -> None:
@@ -168,6 +182,41 @@ def test_owner_is_told_before_the_partitions_are_gone(how: str) -> None:
     play(scene)
 
 
+def test_session_is_as_short_as_the_broker_allows(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        for expected in (2_000, 6_000):
+            assert consumers[-1].options["session_timeout_ms"] == expected
+            consumers[-1].answers.append(InvalidSessionTimeout("shorter than allowed"))
+            assert await tier_log.read(1) == {}
+        assert consumers[0].is_closed
+        last = consumers[-1]
+        assert last.options["session_timeout_ms"] == 10_000
+        last.answers += [last.assigned(ONE), [fetched(4)]]
+        assert await tier_log.read(1) == {FIRST: [TierRecord(4, 7, b"k", b"v", ())]}
+        last.answers.append(InvalidSessionTimeout("shorter than allowed"))
+        with pytest.raises(InvalidSessionTimeout):
+            await tier_log.read(1)
+
+    with caplog.at_level(logging.INFO):
+        play(scene)
+    assert "session_ms=6000 before=2000 reason='shorter than allowed'" in caplog.text
+
+
+def test_process_that_was_taken_for_dead_asks_for_a_longer_session() -> None:
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.answers += [consumer.assigned(ONE), consumer.taken("lost", ONE)]
+        assert await tier_log.read(1) == {}
+        again = consumers[-1]
+        assert again is not consumer
+        assert again.options["session_timeout_ms"] == 10_000
+        again.answers += [again.assigned(ONE), again.taken("lost", ONE)]
+        assert await tier_log.read(1) == {}
+        assert consumers[-1] is again, "nothing longer helps"
+        assert owner.told[1:] == [("revoked", [FIRST]), owner.told[0], ("revoked", [FIRST])]
+
+    play(scene)
+
+
 def test_owner_of_a_partition_is_the_member_of_its_assignment() -> None:
     """An offset of a later generation, or of none, would not be refused."""
 
@@ -192,6 +241,23 @@ def test_member_that_was_lost_before_it_heard_of_its_assignment_owns_nothing() -
         await tier_log.read(1)
         with pytest.raises(OwnershipLost, match="not assigned"):
             tier_log.member_of(FIRST)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("generation", "owned"), [(7, [FIRST]), (-1, [])])
+def test_assignment_waits_for_its_offsets_or_for_the_end_of_the_membership(
+    generation: int, owned: list[TierPartition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listener that raises would end the membership, and rebalance the whole group."""
+    monkeypatch.setattr(assigned_offsets, "PAUSE_SECONDS", 0.001)
+    silent = RequestTimedOut("silent")
+
+    async def scene(tier_log: KafkaTierLog, consumer: Consumer, owner: Owner) -> None:
+        consumer.committed_errors = [(7, silent), (generation, silent)]
+        consumer.answers.append(consumer.assigned(ONE))
+        assert await tier_log.read(1) == {}
+        assert [list(partitions) for partitions in owner.told] == ([owned] if owned else [])
 
     play(scene)
 

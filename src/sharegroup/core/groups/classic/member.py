@@ -67,7 +67,7 @@ Timers = Deadlines[ClassicTimerKey]
 class ClassicGroupLimits:
     """The broker's configuration of consumer groups; it may change at any time."""
 
-    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_min: int = 1_000
     session_timeout_ms_max: int = 1_800_000
     initial_delay_ms: int = 0
     members_max: int = 1_000
