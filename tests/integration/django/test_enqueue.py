@@ -22,6 +22,7 @@ from django.tasks import TaskResultStatus, task_backends
 from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist, TaskResultMismatch
 from django.test.utils import CaptureQueriesContext
 
+from sharegroup.client import IllegalStateError
 from sharegroup.django.enqueueing import enqueue
 from sharegroup.django.models import OutboxRow, StoredResult
 from sharegroup.django.outbox import claim, give_back, put, remove
@@ -184,13 +185,15 @@ def test_without_a_broker_tasks_are_stored_and_callers_wait_once(
 
 
 def test_options_that_connect_nothing_keep_no_other_publisher_open(project: Any) -> None:
-    publishers, before = Publishers(), set(threading.enumerate())
+    publishers = Publishers()
     wrong = changed_app("short", client={"security_protocol": "SSL", "ssl_cafile": "/nowhere.pem"})
     with pytest.raises(Exception, match=r"nowhere\.pem"):
         publishers.of(wrong).publish([])
-    publishers.of(changed_app("default")).publish([])
+    good = publishers.of(changed_app("default"))
+    good.publish([])
     publishers.close()
-    assert set(threading.enumerate()) <= before
+    with pytest.raises(IllegalStateError, match="after it was closed"):
+        good.publish([])
 
 
 def test_record_of_a_task_that_was_published_twice_does_nothing(worked: str, broker: Any) -> None:
