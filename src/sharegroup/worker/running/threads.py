@@ -85,8 +85,9 @@ class _Call:
             if self._thread_id is not None:
                 _raise_in(self._thread_id, Interrupted)
                 self.loop.call_later(STANDS_SECONDS, self._take_back)
-            if self.also is not None:
-                self.also()
+            also = self.also  # The thread may set it to None at any time.
+        if also is not None:
+            also()
 
     def _take_back(self) -> None:
         """Withdraw a pending interruption; runs on the event loop.
