@@ -49,6 +49,7 @@ from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
 from sharegroup.wire.codec.apis import APIS
+from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
 from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER, SUPERVISOR_FAMILIES
 from tests.bench.document import replace_part
 from tests.docs.limits.limit import Limit
@@ -434,6 +435,7 @@ def documents() -> dict[str, Callable[[], str]]:
         "limits.md": lambda: "\n".join(limits()) + "\n",
         "worker-reference.md": lambda: "\n".join(worker_reference()) + "\n",
         "client-options.md": lambda: made("Options of the clients", client_options_page()),
+        "worker-other-options.md": lambda: made("Options of other frameworks", other_options()),
         "spark-options.md": lambda: made("Options of Spark", spark_options_page()),
         "comparison.md": comparison_page,
         "security.md": security_page,
@@ -676,6 +678,23 @@ def worker_reference() -> Iterator[str]:
     yield "# Workers: reference"
     yield f"\n{MADE}\n<!-- not run here: signatures, which are no programs -->\n"
     yield from reference()
+
+
+def other_options() -> Iterator[str]:
+    """What replaces the options of other frameworks; names with one replacement share a row."""
+    yield (
+        "Some options of other consumers and frameworks (Karafka, Celery, Dramatiq, FastStream, "
+        "Kafka's consumers) have another name in\n[workers](worker.md), or make no sense on a "
+        "share group. The worker refuses them, and the error says what to use instead. "
+        "[Migrating](migrating.md)\nexplains how a whole program moves. Handlers of consumer "
+        "groups have some replacements of their own, which their errors name."
+    )
+    for section, table in (("a handler", ELSEWHERE), ("an App", OF_AN_APP)):
+        names: dict[str, list[str]] = {}
+        for name, instead in table.items():
+            names.setdefault(instead, []).append(f"`{name}`")
+        yield f"\n## Options of {section}\n\n| options | instead |\n|---|---|"
+        yield from (f"| {', '.join(those)} | {instead} |" for instead, those in names.items())
 
 
 def made(title: str, lines: Iterator[str]) -> str:

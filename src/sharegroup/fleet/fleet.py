@@ -102,7 +102,9 @@ class Steered(NamedTuple):
     outcome: Outcome
 
 
-class _Heard(NamedTuple):
+class Heard(NamedTuple):
+    """A record of the workers' topic, and the broker's time of it."""
+
     said: Heartbeat | Departed
     at_ms: int
 
@@ -179,7 +181,7 @@ class Fleet:
         self._options: dict[str, Any] = dict(options)
         self._cluster = Cluster(config_from(ReadingConfig, options_of(ClientConfig, options)))
         self._beats = FollowedPartition(
-            self._cluster, TopicPartition(workers_topic(app), PARTITION), _heard
+            self._cluster, TopicPartition(workers_topic(app), PARTITION), heard
         )
         self._workers = Workers()
         self._is_checked = False
@@ -264,8 +266,9 @@ class Fleet:
             )
 
 
-def _heard(record: DecodedRecord) -> _Heard:
-    return _Heard(parsed(record.key, record.value), record.timestamp or 0)
+def heard(record: DecodedRecord) -> Heard:
+    """Return what a record says; raises ValueError if it is no heartbeat."""
+    return Heard(parsed(record.key, record.value), record.timestamp or 0)
 
 
 def _now_ms() -> int:

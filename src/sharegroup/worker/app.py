@@ -52,7 +52,7 @@ from sharegroup.worker.declarations.options import (
     RouteDefaults,
     RouteOptions,
     Topics,
-    check_store,
+    check_requirements,
     check_together,
     checked_defaults,
     with_defaults,
@@ -362,7 +362,7 @@ class App:
         routes = [with_defaults(routed.declared, routed.given, self._defaults) for routed in new]
         check_together([*self.route_list, *routes])
         for route in routes:
-            check_store(route, self.store)
+            check_requirements(route, self.store, announces=self.announce)
         every = [*self.route_list, *routes]
         outputs = outputs_of(every, self._topics, self.name)
         for routed, route in zip(new, routes, strict=True):

@@ -12,7 +12,7 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.fleet.commands import Intent, Target, TargetKind
 from sharegroup.fleet.fleet import Fleet, Outcome
 from sharegroup.testing import Security, broker
-from sharegroup.worker import App
+from sharegroup.worker import App, RateLimit
 from sharegroup.worker.infrastructure import apply, plan
 from tests.integration.worker.test_steering import running, until
 
@@ -160,5 +160,70 @@ def test_user_without_the_rights_runs_the_worker_and_is_told_what_to_grant(
         assert caplog.text.count("event=announce.off") == 1
         assert "User:billing needs READ on topic 'shop.control'" in caplog.text
         assert "WRITE on topic 'shop.workers'" in caplog.text
+
+    asyncio.run(scene())
+
+
+@pytest.mark.slow
+def test_processes_divide_a_rate_limit_until_one_of_them_stops(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    limit = RateLimit(10, shared="fleet")
+
+    def sharing() -> App:
+        app = App(group, bootstrap_servers=bootstrap, announce=True, grace="2s")
+
+        @app.share_group(group, topics=topic, retry=None, dead_letter=None, rate_limit=limit)
+        async def work(value: bytes) -> None: ...
+
+        return app
+
+    def processes(app: App) -> int | None:
+        return None if app.worker is None else app.worker.processes_of(group)
+
+    async def scene() -> None:
+        first, second = sharing(), sharing()
+        async with running(first):
+            assert processes(first) is None
+            await until(lambda: processes(first) == 1, "one process")
+            async with running(second):
+                await until(lambda: processes(first) == processes(second) == 2, "two processes")
+                assert first.worker is not None
+                assert first.worker.counts[0].rate_is_assumed is False
+            await until(lambda: processes(first) == 1, "the part of the one that has stopped")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.slow
+def test_process_without_the_topics_of_the_fleet_has_an_assumed_part(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    app = App(group, bootstrap_servers=bootstrap, announce=True, prepare=False, grace="2s")
+    handled: list[bytes] = []
+
+    @app.share_group(
+        group, topics=topic, retry=None, dead_letter=None, start_from="latest",
+        rate_limit=RateLimit(100, shared="fleet", assumed_processes=2),
+    )  # fmt: skip
+    async def work(value: bytes) -> None:
+        handled.append(value)
+
+    async def scene() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            fleet_topics = {f"{group}.workers", f"{group}.control"}
+            planned = [one for one in await plan(app, admin) if one.name not in fleet_topics]
+            await apply(admin, planned)
+            async with running(app), Producer(bootstrap_servers=bootstrap) as producer:
+
+                async def are_handled() -> bool:
+                    await producer.send_and_wait(topic, b"x")
+                    return len(handled) > 2
+
+                await until(are_handled, "records that are handled")
+                assert app.worker is not None
+                assert app.worker.counts[0].rate_is_assumed is True
+                assert app.worker.processes_of(group) is None
+            assert not fleet_topics & {*await admin.list_topics()}
 
     asyncio.run(scene())

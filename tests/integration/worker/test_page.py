@@ -10,7 +10,6 @@ import re
 
 import pytest
 
-from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
 from sharegroup.worker.declarations.options import RouteOptions
 from sharegroup.worker.records.record import Record
 from tests.docs.snippets.page_blocks import ROOT, Block, blocks
@@ -67,15 +66,6 @@ def test_row_numbers_in_the_code_agree_with_the_document() -> None:
         for n in note.split(", ")
     }
     assert noted == {*range(1, 14), 24, 27}
-
-
-def test_documented_options_of_other_libraries_agree_with_the_code() -> None:
-    path = ROOT / "docs" / "worker-other-options.md"
-    page = re.split(r"^## ", path.read_text(), flags=re.MULTILINE)
-    for section, options in (("a handler", ELSEWHERE), ("an App", OF_AN_APP)):
-        assert [tuple(row) for row in rows(f"Options of {section}", page)[1:]] == [
-            (f"`{name}`", text) for name, text in options.items()
-        ]
 
 
 def test_every_public_name_of_a_record_is_on_the_page() -> None:

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Collection, Mapping
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declarations.foreign_settings import OF_SETTINGS
 
 _NO_OFFSETS = (
     "a share group has no position to move (a consumer group has: @app.consumer_group): each "
@@ -28,6 +29,7 @@ _RETRY = (
 )
 _GROUP_CONFIG = "group_configs={{'{name}': ...}}, a setting of the group on the broker"
 _TOPICS = "topics='name' or topics=('one', 'another')"
+_RESULT = "result_for='1h', with App(store=...); or to='topic': docs/worker-results.md"
 _ONE_MEMBER = "nothing: each topic of a group has a member of its own, in each process"
 
 ELSEWHERE: Mapping[str, str] = {
@@ -168,11 +170,11 @@ ELSEWHERE: Mapping[str, str] = {
     # Celery's tasks.
     "bind": "a second parameter annotated Record: record.attempt, record.history, record.pause()",
     "base": "a class with handle, open and close, or @app.middleware",
-    "ignore_result": "nothing: what a handler returns is not kept; send it to another handler",
+    "ignore_result": "nothing: a result is kept only with result_for='1h'",
     "store_errors_even_if_ignored": "dead_letter=DeadLetter('topic'), which has all errors",
     "send_events": "app.on('record.started'), and so on: events are always there",
     "track_started": "app.on('record.started')",
-    "backend": "nothing: what a handler returns is not kept; send it to another handler",
+    "backend": _RESULT,
     "compression": "App(..., client={'compression': ...})",
     "acks_on_failure_or_timeout": "retry=None: a failed record becomes a dead letter",
     "reject_on_worker_lost": "nothing: the record of a lost worker is delivered again",
@@ -189,12 +191,48 @@ ELSEWHERE: Mapping[str, str] = {
     # Dramatiq and FastStream.
     "actor_name": "name='...'",
     "queue_name": _TOPICS,
-    "store_results": "nothing: what a handler returns is not kept; send it to another handler",
+    "store_results": _RESULT,
     "pipe_ignore": "await other.send(...) in the handler, with what it needs",
     "decoder": "the annotation of the handler's first parameter, or payload=...",
     "parser": "the annotation of the handler's first parameter, or payload=...",
     "middlewares": "@app.middleware",
     "title": "name='...'",
+    "actor_class": "a class with handle, open and close, or @app.middleware",
+    "broker": "App(..., bootstrap_servers=...)",
+    "on_success": "app.on('record.succeeded'), or to='topic' for what the handler returns",
+    "pipe_target": "to='topic' for what the handler returns",
+    "notify_shutdown": "nothing: a handler that is still running at the end of grace is cancelled",
+    "result_ttl": _RESULT,
+    **dict.fromkeys(
+        ("acks_on_failure", "acks_on_timeout"), "retry=None: a failed record becomes a dead letter"
+    ),
+    "retry_on_worker_lost": "nothing: the record of a lost worker is delivered again",
+    "resultrepr_maxsize": "nothing: results are not logged",
+    **dict.fromkeys(
+        ("pydantic_strict", "pydantic_context", "pydantic_dump_kwargs"),
+        "the configuration of the pydantic model, or payload=Payload(decode=..., encode=...)",
+    ),
+    "batch_timeout_ms": "batch=Batching(wait_seconds=...) for a handler of lists",
+    "max_records": "batch=Batching(size=...) for a handler of lists",
+    **dict.fromkeys(
+        ("consumer_timeout_ms", "polling_interval", "rebalance_timeout_ms"),
+        "nothing: records are taken when a handler has room",
+    ),
+    "check_crcs": "nothing: checksums are always checked",
+    "codec": "the annotation of the handler's first parameter, or payload=...",
+    "dependencies": "startup hooks, app.state and @app.middleware",
+    **dict.fromkeys(
+        ("description", "include_in_schema"), "the docstring of the handler, and name='...'"
+    ),
+    "exclude_internal_topics": _TOPICS,
+    "fetch_max_wait_ms": "kafka={'fetch_max_wait_ms': ...} of a consumer group",
+    "max_partition_fetch_bytes": "kafka={'max_partition_fetch_bytes': ...} of a consumer group",
+    "no_reply": "nothing: a reply is sent if the record asks for one: docs/worker-results.md",
+    "persistent": "nothing: handlers are declared before the start",
+    **dict.fromkeys(
+        ("listener", "on_assign", "on_lost", "on_revoke"),
+        "nothing: a rebalance takes no record away",
+    ),
 }
 """Name of an option of `share_group` elsewhere: what to use instead."""
 
@@ -223,7 +261,12 @@ OF_CONSUMER_GROUPS: Mapping[str, str] = {
     "partition_assignment_strategy": (
         "group_protocol='consumer' (the broker assigns) or 'classic' (cooperative-sticky)"
     ),
-    "rebalance_listener": "app.on('partitions.assigned'), 'partitions.revoked', 'partitions.lost'",
+    **dict.fromkeys(
+        ("rebalance_listener", "listener", "on_assign", "on_lost", "on_revoke"),
+        "app.on('partitions.assigned'), 'partitions.revoked', 'partitions.lost'",
+    ),
+    "fetch_max_wait_ms": "kafka={'fetch_max_wait_ms': ...}",
+    "max_partition_fetch_bytes": "kafka={'max_partition_fetch_bytes': ...}",
     "virtual_partitions": "order_by='key': records of one key in order, all others concurrently",
     "group_configs": "`sharegroup configs`: settings of a consumer group are not declared here",
     "session_timeout_ms": "the setting consumer.session.timeout.ms of the group on the broker",
@@ -241,6 +284,7 @@ def elsewhere_of(kind: str) -> Mapping[str, str]:
 
 
 OF_AN_APP: Mapping[str, str] = {
+    **OF_SETTINGS,
     "brokers": "bootstrap_servers='host:port'",
     "servers": "bootstrap_servers='host:port'",
     "broker": "bootstrap_servers='host:port'",
@@ -274,39 +318,20 @@ OF_AN_APP: Mapping[str, str] = {
     "logger": "Python's logging, or `sharegroup worker --log-format`",
     # Celery's settings.
     "broker_url": "bootstrap_servers='host:port'",
-    "result_backend": "nothing: what a handler returns is not kept; send it to another handler",
-    "backend": "nothing: what a handler returns is not kept; send it to another handler",
     "include": "app.routes(module)",
     "imports": "app.routes(module)",
-    **dict.fromkeys(
-        ("task_serializer", "result_serializer", "accept_content"),
-        "the annotation of the handler's first parameter, or payload=...",
-    ),
     "enable_utc": "nothing: times have zones",
     "task_routes": "topics=..., of each handler",
-    "task_queues": "app.topic(name, partitions=...)",
     "task_default_queue": "topics=..., of each handler",
     "task_default_rate_limit": "defaults={'rate_limit': '100/s'}",
     "task_annotations": "defaults={...}",
     "task_time_limit": "defaults={'max_handling': ...}",
     "task_soft_time_limit": "defaults={'max_handling': ...}",
-    "task_acks_late": "nothing: a record is always settled after its handler",
-    "task_reject_on_worker_lost": "nothing: the record of a lost worker is delivered again",
     "task_track_started": "app.on('record.started', ...)",
-    "task_ignore_result": "nothing: what a handler returns is not kept; send it to another handler",
     "task_always_eager": "async with app.test() as t",
-    "result_expires": "nothing: what a handler returns is not kept; send it to another handler",
     "worker_concurrency": "defaults={'concurrency': ...}",
-    "worker_prefetch_multiplier": "nothing: the speed of handlers decides how much is fetched",
     "worker_send_task_events": "app.on('record.started', ...): events are always there",
     "worker_hijack_root_logger": "nothing: the worker configures no logging of yours",
-    **dict.fromkeys(
-        (
-            *("broker_transport_options", "broker_connection_retry_on_startup"),
-            *("broker_pool_limit", "broker_heartbeat", "broker_use_ssl"),
-        ),
-        "client={...}",
-    ),
     # Options of handlers.
     **{
         name: f"defaults={{'{name}': ...}}"

@@ -344,18 +344,28 @@ def _consumer_contradictions(route: Route) -> Iterator[str]:
         )
 
 
-def check_store(route: Route, store: Store | None) -> None:
-    """Raise InvalidConfig if a handler has no store for its results or for ``once_by``."""
-    if route.result_seconds and store is None:
+def check_requirements(route: Route, store: Store | None, *, announces: bool) -> None:
+    """Raise InvalidConfig if a handler has no store, or no fleet, that its options require."""
+    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
+    shared = None if route.rate_limit is None else route.rate_limit.shared
+    if shared == "fleet" and not announces:
         raise InvalidConfig(
-            f"{route.kind} group {route.group!r}, handler {route.shape.name}: result_for requires "
-            f"a store: App(..., store=SqliteStore('results.db')), or PostgresStore or RedisStore"
+            f"{whose}: rate_limit with shared='fleet' requires App(..., announce=True), so that "
+            f"the processes know each other"
         )
+    for option, is_given in (
+        ("result_for", route.result_seconds),
+        ("rate_limit with shared='store'", shared == "store"),
+    ):
+        if is_given and store is None:
+            raise InvalidConfig(
+                f"{whose}: {option} requires a store: App(..., store=SqliteStore('names.db')), or "
+                f"PostgresStore or RedisStore"
+            )
     if route.once_by is not None and not isinstance(store, TransactionalStore):
         raise InvalidConfig(
-            f"{route.kind} group {route.group!r}, handler {route.shape.name}: "
-            "once_by requires a store with transactions: App(..., store=PostgresStore(...)) "
-            f"or SqliteStore(...); the App has {store!r:.80}"
+            f"{whose}: once_by requires a store with transactions: "
+            f"App(..., store=PostgresStore(...)) or SqliteStore(...); the App has {store!r:.80}"
         )
 
 

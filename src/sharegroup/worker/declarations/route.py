@@ -25,19 +25,29 @@ if TYPE_CHECKING:
 
 
 BURST_MAX = 2**31 - 1
+PROCESSES_MAX = 10_000
+"""As WORKERS_MAX in `sharegroup.fleet.fleet`."""
+SharedName = Literal["fleet", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Limits how many records a handler starts in this process.
+    """Limits how many records a handler starts, in each process or in all processes together.
 
     It starts ``records`` in every ``seconds``, and up to ``burst`` at once.  ``burst`` defaults to
     ``records``, and is at least 1.
+
+    ``shared="fleet"`` divides the limit by the live processes of the group, which
+    ``App(announce=True)`` tells; ``shared="store"`` takes each token from the App's store.  A
+    process that does not know the others takes one part of ``assumed_processes``.
     """
 
     records: float
     seconds: float = 1.0
     burst: int | None = None
+    shared: SharedName | None = None
+    """None: each process has the limit for itself."""
+    assumed_processes: int = 10
 
     def __post_init__(self) -> None:
         if not all(is_number(number, 0) and number > 0 for number in (self.records, self.seconds)):
@@ -47,6 +57,23 @@ class RateLimit:
             )
         if self.burst is not None and not is_whole(self.burst, 1, BURST_MAX):
             raise InvalidConfig(f"RateLimit: burst={self.burst!r}; expected 1 or more")
+        if self.shared not in (None, "fleet", "store"):
+            raise InvalidConfig(f"RateLimit: shared={self.shared!r}; expected 'fleet' or 'store'")
+        if not is_whole(self.assumed_processes, 1, PROCESSES_MAX):
+            raise InvalidConfig(
+                f"RateLimit: assumed_processes={self.assumed_processes!r}; expected 1 to "
+                f"{PROCESSES_MAX}"
+            )
+
+    @property
+    def per_second(self) -> float:
+        """The number of records per second."""
+        return self.records / self.seconds
+
+    @property
+    def burst_records(self) -> float:
+        """The number of records that may start at once."""
+        return max(1.0, self.records) if self.burst is None else float(self.burst)
 
 
 def rate_limit_of(value: RateLimit | str | None) -> RateLimit | None:

@@ -91,8 +91,17 @@ def required_acls(
     of_routes = [acl for route in routes for acl in _of_route(route)]
     if any(route.replies for route in routes):
         of_routes += _of_replies(replies_topic(schedules.app_name))
-    of_fleet = () if announced is None else _of_announcing(announced)
+    of_fleet = () if announced is None else (*_of_announcing(announced),)
+    if announced is not None and divides_rates(routes):
+        topic, why = workers_topic(announced), "to divide rate limits"
+        of_fleet = (*of_fleet, RequiredAcl(AclOperation.READ, TOPIC, topic, LITERAL, why))
     return list(dict.fromkeys((*of_routes, *_of_schedules(schedules), *of_fleet)))
+
+
+def divides_rates(routes: Iterable[Route]) -> bool:
+    """Whether a rate limit of these routes is divided by the processes of the fleet."""
+    limits = (route.rate_limit for route in routes)
+    return any(limit is not None and limit.shared == "fleet" for limit in limits)
 
 
 def acls_of(app: Application) -> list[RequiredAcl]:

@@ -7,7 +7,7 @@ import functools
 import logging
 import platform
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from sharegroup import __version__
@@ -16,11 +16,13 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.fleet.commands import Intent, parsed
-from sharegroup.fleet.fleet_topics import PARTITION, commands_topic
+from sharegroup.fleet.fleet import heard
+from sharegroup.fleet.fleet_topics import PARTITION, commands_topic, workers_topic
 from sharegroup.fleet.heartbeats import Identity, Versions
 from sharegroup.worker.application import Application
-from sharegroup.worker.infrastructure.rights import announcing_refusal
+from sharegroup.worker.infrastructure.rights import announcing_refusal, divides_rates
 from sharegroup.worker.lifecycle.announcer import Announcer, announcing
+from sharegroup.worker.lifecycle.peers import Peers, watching
 from sharegroup.worker.parts import WorkerParts
 from sharegroup.worker.transport.kafka import client_options
 
@@ -48,8 +50,9 @@ async def announced(app: Announced, worker: Worker, parts: WorkerParts) -> Async
     groups = tuple(sorted({route.group for route in app.route_list}))
     versions = Versions(__version__, platform.python_version())
     cluster = Cluster(config_from(ReadingConfig, client_options(app)))
+    identity = Identity.of_this_process(app.name, groups, versions, parts.clock.wall_ms())
     announcer = Announcer(
-        Identity.of_this_process(app.name, groups, versions, parts.clock.wall_ms()),
+        identity,
         lambda: worker.state,
         app.obey or _Obedient(app, worker),
         outbox=parts.outbox,
@@ -62,7 +65,14 @@ async def announced(app: Announced, worker: Worker, parts: WorkerParts) -> Async
     )
     refusal = functools.partial(announcing_refusal, app.name, parts.admin)
     try:
-        async with announcing(announcer, refusal, parts.clock):
+        async with announcing(announcer, refusal, parts.clock), AsyncExitStack() as stack:
+            if divides_rates(app.route_list):
+                peers = Peers(identity.worker_id, parts.clock)
+                beats = FollowedPartition(
+                    cluster, TopicPartition(workers_topic(app.name), PARTITION), heard
+                )
+                await stack.enter_async_context(watching(peers, beats, parts.clock))
+                worker.processes_of = peers.processes_of
             yield
     finally:
         cluster.close()

@@ -12,93 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
-from sharegroup.worker.declarations.route import RateLimit, Route
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.running.key_order import KeyOrder, find_key
+from sharegroup.worker.running.rate_limiter import OwnTokens, RateLimiter
 from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.taken_record import NOT_DECODED, OrderByFailure, TakenRecord
-
-# Delays records of a route until its rate limit lets their handlers begin.
-
-
-class RateLimiter:
-    """The rate limit of a route, and the records that wait because of it."""
-
-    __slots__ = ("_bucket", "_clock", "waiting")
-
-    def __init__(self, limit: RateLimit, clock: WorkerClock) -> None:
-        self._bucket = TokenBucket(limit)
-        self._clock = clock
-        self.waiting: list[TakenRecord] = []
-
-    async def wait(self, records: Sequence[TakenRecord]) -> list[TakenRecord]:
-        """Wait until the handlers of all these records may begin.
-
-        Returns those that nobody has taken back meanwhile.
-        """
-        now = self._clock.now()
-        begin_at = max([self._bucket.reserve(now) for _ in records], default=now)
-        # In sight while they wait: a quiet worker releases them, and they count for the room.
-        self.waiting += records
-        try:
-            if begin_at > now:
-                await self._clock.sleep_until(begin_at)
-        finally:
-            still = [record for record in records if record in self.waiting]
-            for record in still:
-                self.waiting.remove(record)
-        return still
-
-    def spend(self, runs: int) -> None:
-        """Take the tokens of runs that begin at once; later ones wait longer for them."""
-        for _ in range(runs):
-            self._bucket.reserve(self._clock.now())
-
-    def give_back(self, runs: int) -> None:
-        """Return the tokens of runs that do not begin."""
-        for _ in range(runs):
-            self._bucket.give_back()
-
-    def room(self, now: float, seconds: float) -> int:
-        """The number of handlers that may begin within ``seconds``."""
-        return self._bucket.room(now, seconds)
-
-
-# A bucket holds up to ``burst`` tokens and gains ``records`` tokens in every ``seconds``. Each
-# handler run takes a token. If there is none, the run reserves the next token, so waiting runs
-# begin in the order of their requests:
-#
-#     tokens  3 . . 2 . . 1 . . 0 . . -1: the fourth waits until the bucket is back at 0
-
-
-class TokenBucket:
-    """A token bucket for a rate limit.  It has no clock; callers pass the time in seconds."""
-
-    __slots__ = ("_burst", "_filled_at", "_per_second", "_tokens")
-
-    def __init__(self, limit: RateLimit) -> None:
-        self._per_second = limit.records / limit.seconds
-        self._burst = float(max(1, limit.records) if limit.burst is None else limit.burst)
-        self._tokens = self._burst
-        self._filled_at: float | None = None
-
-    def reserve(self, now: float) -> float:
-        """Take a token; returns the time from which it may be used."""
-        if self._filled_at is not None:
-            gained = (now - self._filled_at) * self._per_second
-            self._tokens = min(self._burst, self._tokens + gained)
-        self._filled_at = now
-        self._tokens -= 1
-        return now if self._tokens >= 0 else now - self._tokens / self._per_second
-
-    def give_back(self) -> None:
-        """Return a reserved token that is not used."""
-        self._tokens += 1
-
-    def room(self, now: float, seconds: float) -> int:
-        """The number of runs that may begin within ``seconds``."""
-        elapsed = 0.0 if self._filled_at is None else now - self._filled_at
-        return max(0, int(self._tokens + (elapsed + seconds) * self._per_second))
 
 
 class RecordQueue:
@@ -117,7 +36,9 @@ class RecordQueue:
         self._tasks: asyncio.TaskGroup | None = None
         self.ready: deque[TakenRecord] = deque()
         self.keys = KeyOrder() if route.order_by is not None else None
-        self.limiter = None if route.rate_limit is None else RateLimiter(route.rate_limit, clock)
+        limit = route.rate_limit
+        self.limiter = None if limit is None else RateLimiter(OwnTokens(limit, clock))
+        """`Worker` replaces that of a limit that processes share."""
         self.unread: deque[TakenRecord] = deque()
         """Records whose key is being determined in a thread, one after the other."""
         self.idle = IdleSlots(batch_size)
@@ -249,7 +170,7 @@ class RecordQueue:
             self.room.notify()
         unsettled = [record for record in waited if not record.is_done]
         granted = unsettled if may_begin() else []
-        limiter.give_back(len(records) - len(granted))
+        limiter.tokens.give_back(len(records) - len(granted))
         if not granted:
             self.ready.extendleft(reversed(unsettled))
         return granted

@@ -250,7 +250,7 @@ class RouteRunner:
         free = self._capacity.records - self.running
         if queue.limiter is not None:
             # At least one record, so that it is here when the rate limit lets it begin.
-            free = min(free, max(1, queue.limiter.room(now, AHEAD_SECONDS)))
+            free = min(free, max(1, queue.limiter.tokens.room(now, AHEAD_SECONDS)))
         room = max(0, free + self._capacity.ahead(lock_seconds) - queue.before_rate)
         return room if self.breaker is None else self.breaker.room(room, running=self._busy)
 
@@ -385,7 +385,7 @@ class RouteRunner:
         if alone.run_now is not None:
             # Its turn to run alone is now: all other handlers wait for it, and not for long.
             assert queue.limiter is not None
-            queue.limiter.spend(len(records))
+            queue.limiter.tokens.spend(len(records))
             return records
         # Meanwhile a record may have got the turn to run alone: then these must not run beside it.
         # The same if the circuit breaker has opened, or another record is its probe.

@@ -38,6 +38,7 @@ from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.group_runner import GroupRunner
 from sharegroup.worker.running.once import run_once
 from sharegroup.worker.running.returned import Around, Returned
+from sharegroup.worker.running.shared_rates import ProcessesOf, shared_limiter
 from sharegroup.worker.stores.store import TransactionalStore
 from sharegroup.worker.telemetry.state import AskFigures, HandlerCounts, Phase, WorkerState
 
@@ -91,6 +92,8 @@ class Worker:
         self._schedules: list[ScheduleOwner] = []
         """The owner of schedules; none if the application has no schedules."""
         self._runner: asyncio.Task[None] | None = None
+        self.processes_of: ProcessesOf = lambda _: 1 if parts.admin is None else None
+        """Returns how many live processes a group has; `announced` replaces it."""
         self._failed: asyncio.Future[BaseException] | None = None
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[StopReport] | None = None
@@ -163,6 +166,7 @@ class Worker:
                     around_of=self._around_of,
                 )
             )
+            self._share_rates(self._groups[-1])
             if any(route.retry is not None for route in routes):  # Others have no retry topics.
                 self._schedulers.append(self._scheduler(self._groups[-1], routes[0]))
         if self._app.schedule_list:
@@ -170,6 +174,19 @@ class Worker:
         self._runner = asyncio.create_task(self._run(), name=f"worker-{self._app.name}")
         self._phase = Phase.RUNNING
         self._tell("worker.started")
+
+    def _share_rates(self, group: GroupRunner) -> None:
+        for runner in group.runners:
+            limiter = shared_limiter(
+                runner.route,
+                runner.counts,
+                self._parts.clock,
+                # `announced` sets it later.
+                processes_of=lambda of_group: self.processes_of(of_group),  # noqa: PLW0108
+                store=self._app.outlet.store,
+            )
+            if limiter is not None:
+                runner.queue.limiter = limiter
 
     def _around_of(self, route: Route, parts: GroupParts) -> Around:
         """The middleware around a route's handler, and what is done with its return values."""

@@ -105,6 +105,12 @@ PARKED = MetricFamily(
     "open.",
     _HANDLER,
 )  # fmt: skip
+RATE_ASSUMED = MetricFamily(
+    "sharegroup_worker_rate_assumed", "gauge", "",
+    "1 while this process does not know the others that share the rate limit of the handler, and "
+    "has one part of `assumed_processes` (only of handlers with a shared limit).",
+    _HANDLER,
+)  # fmt: skip
 CIRCUITS = {"closed": 0.0, "half_open": 0.5, "open": 1.0}
 TIMED_OUT = MetricFamily(
     "sharegroup_worker_timed_out_total", "counter", "records",
@@ -189,8 +195,8 @@ SCHEDULE_OVERDUE = MetricFamily(
 FAMILIES = (
     IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
     DEAD_LETTERED, WRITES_BLOCKED, UNROUTED, UNREADABLE, SKIPPED, TIMED_OUT, LOCKS_LOST, LAG,
-    BREAKER, BREAKER_OPENED, PARKED, JOINED, PHASE, UNWRITTEN, ASKS, UNAWAITED, SCHEDULE_RUNS,
-    SCHEDULE_MISSED, SCHEDULE_OVERDUE,
+    BREAKER, BREAKER_OPENED, PARKED, RATE_ASSUMED, JOINED, PHASE, UNWRITTEN, ASKS, UNAWAITED,
+    SCHEDULE_RUNS, SCHEDULE_MISSED, SCHEDULE_OVERDUE,
 )  # fmt: skip
 """All metric families, in the order of ``docs/metrics.md``."""
 
@@ -302,6 +308,8 @@ def _handler_values(counts: HandlerCounts) -> Iterator[Value]:
         yield BREAKER, labels, CIRCUITS[counts.circuit]
         yield BREAKER_OPENED, labels, counts.opened
         yield PARKED, labels, counts.parked
+    if counts.rate_is_assumed is not None:
+        yield RATE_ASSUMED, labels, float(counts.rate_is_assumed)
     yield TIMED_OUT, labels, counts.timed_out
     yield LOCKS_LOST, labels, counts.lock_lost
     for what, count in counts.unwritten.items():

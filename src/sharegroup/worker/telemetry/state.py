@@ -80,6 +80,8 @@ class HandlerCounts:
     lock_lost: int = 0
     unwritten: dict[Literal["result", "reply"], int] = field(default_factory=dict)
     """Results and replies that could not be written, for handlers that have them."""
+    rate_is_assumed: bool | None = None
+    """Whether the others that share the rate limit are not known; None without a shared limit."""
     circuit: str | None = None
     """The state of the circuit breaker; None if the handler has none."""
     opened: int = 0

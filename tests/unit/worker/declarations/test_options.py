@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from sharegroup.worker import (
     BrokerDeadLetter,
     DeadLetter,
     Holding,
+    MemoryStore,
     OnUnreadable,
     Payload,
     RateLimit,
@@ -22,7 +25,10 @@ from sharegroup.worker import (
     StartFrom,
     share_group,
 )
-from sharegroup.worker.declarations.foreign_options import ELSEWHERE
+from sharegroup.worker.app import OPTIONS
+from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
+from sharegroup.worker.declarations.foreign_settings import ROWS
+from sharegroup.worker.declarations.options import RouteOptions
 
 
 @dataclass
@@ -128,9 +134,32 @@ def test_well_known_names_are_in_the_table(name: str, contained: str) -> None:
     assert contained in ELSEWHERE[name]
 
 
-def test_table_of_foreign_options_has_no_option_of_ours() -> None:
-    from sharegroup.worker.declarations.options import RouteOptions
+NAMES = json.loads((Path(__file__).parent / "foreign_names.json").read_text())
+"""The names of options elsewhere, read from the sources of these releases."""
 
+
+@pytest.mark.parametrize("whose", NAMES["handlers"])
+def test_every_option_of_a_handler_elsewhere_has_a_replacement(whose: str) -> None:
+    ours = {*RouteOptions.__annotations__, "topics"}
+    names = NAMES["handlers"][whose]
+    assert [name for name in names if name not in ELSEWHERE and name not in ours] == []
+
+
+@pytest.mark.parametrize("whose", NAMES["apps"])
+def test_every_setting_of_an_application_elsewhere_has_a_replacement(whose: str) -> None:
+    names = NAMES["apps"][whose]
+    assert [name for name in names if name not in OF_AN_APP and name not in OPTIONS] == []
+    with pytest.raises(InvalidConfig, match=r"is not an option of an App; "):
+        App("shop", **{names[-1]: 1})
+
+
+def test_tables_name_no_setting_twice() -> None:
+    assert not set(OF_AN_APP) & set(OPTIONS)
+    names = [name for _, of_row in ROWS for name in of_row.split()]
+    assert len(names) == len(set(names))
+
+
+def test_table_of_foreign_options_has_no_option_of_ours() -> None:
     assert not set(ELSEWHERE) & set(RouteOptions.__annotations__)
 
 
@@ -262,3 +291,32 @@ def test_enum_option_accepts_a_member_or_a_string(name: str, given: str, member:
         route = declared(**{name: value})
         assert getattr(route, name) is member
         assert getattr(route, name) == given
+
+
+@pytest.mark.parametrize(
+    ("shared", "app", "message"),
+    [
+        ("fleet", App("shop", store=MemoryStore()), r"requires App\(\.\.\., announce=True\)"),
+        ("store", App("shop", announce=True), r"'store' requires a store: App\(\.\.\., store="),
+    ],
+)
+def test_shared_rate_limit_is_refused_without_what_it_needs(
+    shared: Any, app: App, message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        app.share_group(
+            "billing", topics="orders", handler=bill, rate_limit=RateLimit(1, shared=shared)
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shared": "group"}, "shared='group'; expected 'fleet' or 'store'"),
+        ({"assumed_processes": 0}, "assumed_processes=0; expected 1 to 10000"),
+        ({"assumed_processes": True}, "assumed_processes=True; expected 1 to 10000"),
+    ],
+)
+def test_shared_rate_limit_of_nonsense_is_refused(options: Any, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        RateLimit(1, **options)

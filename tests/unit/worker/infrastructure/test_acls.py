@@ -12,7 +12,7 @@ from sharegroup.client import AdminClient
 from sharegroup.client.admin.types import AclBinding, AclBindingFilter
 from sharegroup.errors import ClusterAuthorizationFailed, SecurityDisabled
 from sharegroup.protocol_enums import AclOperation, AclPatternType, AclPermission, AclResourceType
-from sharegroup.worker import App, BrokerDeadLetter
+from sharegroup.worker import App, BrokerDeadLetter, RateLimit
 from sharegroup.worker.infrastructure.rights import acl_changes, required_acls
 
 
@@ -75,6 +75,21 @@ def test_handlers_of_one_topic_need_each_acl_once() -> None:
 def test_workers_that_announce_themselves_write_heartbeats_and_read_commands() -> None:
     acls = [(acl.operation.name, acl.name) for acl in required_acls((), announced="orders-service")]
     assert acls == [("WRITE", "orders-service.workers"), ("READ", "orders-service.control")]
+
+
+def test_workers_that_divide_a_rate_limit_read_heartbeats_too() -> None:
+    app = App("orders-service", announce=True)
+    limit = RateLimit(1, shared="fleet")
+
+    @app.share_group("billing", topics="orders", rate_limit=limit, retry=None, dead_letter=None)
+    async def bill(order: bytes) -> None: ...
+
+    acls = required_acls(app.route_list, announced=app.name)
+    assert [(acl.operation.name, acl.name) for acl in acls[2:]] == [
+        ("WRITE", "orders-service.workers"),
+        ("READ", "orders-service.control"),
+        ("READ", "orders-service.workers"),
+    ]
 
 
 class Cluster:

@@ -109,6 +109,23 @@ def test_record_that_waits_for_the_rate_limit_expires_there() -> None:
     run(shop.app, story)
 
 
+def test_expired_records_take_no_token_of_the_rate_limit() -> None:
+    shop = Shop(expires_after="1s", rate_limit="1/h", retry=Retry(initial_delay="2s", jitter=0))
+
+    async def story(t: AppTest) -> None:
+        for _ in range(5):
+            await t.send(shop.bill, {}, headers={"expires": "0"})
+        order = await t.send(shop.bill, {"fails": True})
+        await t.advance("0.5s")
+        assert order.times == (0,)
+        assert len(t.dead_letters) == 5
+        # Its retry has expired when it is due, and waits for no token.
+        await t.advance("2m")
+        assert order.outcome == "dead_lettered"
+
+    run(shop.app, story)
+
+
 @pytest.mark.parametrize(
     ("content", "outcome"),
     [

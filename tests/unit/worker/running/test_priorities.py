@@ -75,6 +75,15 @@ def test_topic_gains_nothing_from_the_time_in_which_it_was_empty() -> None:
     assert (shares.room("b", 8), shares.room("a", 8)) == (0, 4)
 
 
+def test_room_of_a_topic_is_its_part_by_weight_and_at_least_one_record() -> None:
+    shares = TopicShares({"urgent": 10, "normal": 3, "bulk": 1})
+    for topic in ("urgent", "normal", "bulk"):
+        shares.took(topic, asked=0, got=0)
+    assert [shares.room(topic, 28) for topic in ("urgent", "normal", "bulk")] == [20, 6, 2]
+    assert [shares.room(topic, 2) for topic in ("urgent", "normal", "bulk")] == [1, 1, 1]
+    assert shares.room("urgent", 0) == 0
+
+
 def test_topic_that_cannot_take_holds_up_no_other() -> None:
     shares = TopicShares({"a": 1, "b": 1})
     shares.took("a", asked=1, got=1)

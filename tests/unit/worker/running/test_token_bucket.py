@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharegroup.worker.declarations.route import RateLimit
-from sharegroup.worker.running.record_queue import TokenBucket
+from sharegroup.worker.running.rate_limiter import TokenBucket
 
 
 def test_burst_is_granted_immediately_and_the_rest_one_by_one() -> None:
