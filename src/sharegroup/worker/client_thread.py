@@ -66,15 +66,13 @@ class ClientThread:
 
     def close(self) -> None:
         """Close the clients."""
-        if self.has_failed:
-            self._loop_thread.leave()
-            return
         try:
             stop = self._ready.result(CLOSE_SECONDS)
             self._loop_thread.submit(_set(stop)).result(CLOSE_SECONDS)
             self._serving.result(CLOSE_SECONDS)
-        except TimeoutError:  # The end of a process must not wait for a broker.
-            log.warning("event=client_not_closed app=%s", self._app.name)
+        # The end of a process must not wait for a broker, and closes the other clients, too.
+        except Exception as error:  # noqa: BLE001  `connected` has raised why there are none.
+            log.warning("event=client_not_closed app=%s error=%r", self._app.name, error)
         finally:
             self._loop_thread.leave()
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers
+from sharegroup.errors import RequestTimedOut
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.declarations.replies import replies_topic
@@ -41,6 +42,7 @@ from sharegroup.worker.results.result import (
     result_name,
     written,
 )
+from sharegroup.worker.results.time_limit import TimeIsOver, within
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.sender import Outlet
 from sharegroup.worker.stores.store import Store, StoreUnavailable
@@ -48,10 +50,16 @@ from sharegroup.worker.telemetry.state import HandlerCounts
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 STORE_TRIES = 4
 """A result is written this often before its handler's run counts as failed."""
+STORE_SECONDS = 15.0
+"""The time of a try; more than those after which our own stores give up (`stores`)."""
 STORE_PAUSE_MS_MIN = 200
 STORE_PAUSE_MS_MAX = 2_000
+REPLY_SECONDS = 5.0
+"""The time in which a reply is written; the handler's place is occupied meanwhile."""
 TEXT_CHARACTERS_MAX = 500
 FILTERED = "filtered"
 """Why a record is not handled that the filter of its handler does not want."""
@@ -105,14 +113,23 @@ class Returned:
         """Keep what the handler returns or raises as the record's result, and reply."""
         record = call.record
         record.begun_ms = started_ms = self._clock.wall_ms()
+        # Its limit is that of the handler.  A store or a broker that is slow must not let one run
+        # again that has returned, or whose error is final.
+        waiting = CURRENT_SLOT.get().waiting
         try:
             value = await proceed(call)
         except Exception as error:
             if self._route.retry is not None and not isinstance(error, Reject | Release):
-                await self._keep_failure(record, error, started_ms)
+                with waiting():
+                    await self._keep_failure(record, error, started_ms)
             raise
-        if not _is_accepted(record):
-            return value
+        if _is_accepted(record):
+            with waiting():
+                await self._report_success(call, value, started_ms)
+        return value
+
+    async def _report_success(self, call: Call, value: Any, started_ms: int) -> None:
+        record = call.record
         result = await self._done_before(record) if call.passed_over else None
         if result is None:
             encoded = await self._encoded(value)
@@ -124,7 +141,6 @@ class Returned:
             )
             await self._keep(result, record.headers)
         await self._reply(record.delivery.headers, result)
-        return value
 
     # A record that failed finally.
 
@@ -256,7 +272,7 @@ class Returned:
         if store is None:
             return None
         result_id = id_of(record.headers, record.delivery, record.story)
-        data = await store.get(result_name(self._route.group, result_id))
+        data = await self._answered(store.get(result_name(self._route.group, result_id)))
         if data is None:
             return None
         result = parsed(data, bytes)
@@ -288,7 +304,14 @@ class Returned:
         if store is not None and is_kept(headers):
             name = result_name(self._route.group, result.id)
             keep_seconds = self._route.result_seconds
-            await store.put(name, written(result), keep_seconds=keep_seconds)
+            await self._answered(store.put(name, written(result), keep_seconds=keep_seconds))
+
+    async def _answered(self, call: Awaitable[T]) -> T:
+        """Wait for a call of the store; raises StoreUnavailable if it does not answer."""
+        try:
+            return await within(STORE_SECONDS, self._clock, call)
+        except TimeIsOver:
+            raise StoreUnavailable(f"result: no answer within {STORE_SECONDS:g} s") from None
 
     def _store(self) -> Store | None:
         return self._outlet.store if self._route.result_seconds else None
@@ -299,7 +322,11 @@ class Returned:
         if address is None or outbox is None:
             return
         try:
-            await self._write_reply(outbox, address, result)
+            writing = self._write_reply(outbox, address, result)
+            await within(REPLY_SECONDS, self._clock, writing)
+        except TimeIsOver:
+            error = RequestTimedOut(f"no acknowledgement within {REPLY_SECONDS:g} s")
+            self._not_written("reply", result, error)
         # A closed producer raises other errors, too; the record must be settled.
         except Exception as error:  # noqa: BLE001
             self._not_written("reply", result, error)

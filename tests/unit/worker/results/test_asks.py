@@ -250,15 +250,102 @@ def test_replies_that_cannot_be_read_end_the_asks_and_the_next_one_reads_anew() 
     asyncio.run(test())
 
 
+def test_a_start_goes_on_when_the_ask_that_began_it_has_ended() -> None:
+    async def test() -> None:
+        log = Log(starts=False)
+        opened: list[str] = []
+        asks = Asks(REPLIES, lambda topic: opened.append(topic) or log)  # type: ignore[func-returns-value]
+        for _ in range(3):
+            too_short = asyncio.create_task(asks.begin())
+            await asyncio.sleep(0)
+            too_short.cancel()
+            await asyncio.gather(too_short, return_exceptions=True)
+        log.may_start.set()
+        await asks.begin()
+        assert opened == [REPLIES]
+        assert not log.is_closed
+        await asks.close()
+        assert log.is_closed
+
+    asyncio.run(test())
+
+
+def test_asks_that_are_closed_while_they_start_leave_no_reader() -> None:
+    async def test() -> None:
+        log = Log(starts=False)
+        asks = Asks(REPLIES, lambda _topic: log)
+        asking = asyncio.create_task(asks.begin())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # The second task starts the reader.
+        await asks.close()
+        log.may_start.set()
+        with pytest.raises(AskEnded, match="the application stopped"):
+            await asking
+        with pytest.raises(AskEnded, match="the request was not sent"):
+            await asks.begin()
+        assert log.is_closed
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(test())
+
+
+def test_a_start_that_fails_is_raised_and_the_next_ask_starts_anew() -> None:
+    async def test() -> None:
+        logs = [Log(refuses=NetworkException("no broker")), Log()]
+        opened = iter(logs)
+        asks = Asks(REPLIES, lambda _topic: next(opened))
+        both = await asyncio.gather(asks.begin(), asks.begin(), return_exceptions=True)
+        assert [type(error) for error in both] == [NetworkException] * 2
+        assert logs[0].is_closed
+        await asks.begin()
+        await asks.close()
+
+    asyncio.run(test())
+
+
+def test_an_ask_whose_application_stops_while_topics_are_prepared_opens_nothing() -> None:
+    app, bill = asked()
+    opened: list[str] = []
+
+    async def test() -> None:
+        may_go_on = asyncio.Event()
+        async with app.test():
+            app.outlet.prepare = may_go_on.wait
+            asking = asyncio.create_task(bill.ask(Order(7, 30), timeout="5s"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        app.outlet.open_replies = lambda topic: opened.append(topic) or Log()  # type: ignore[func-returns-value]
+        may_go_on.set()
+        with pytest.raises(NotConnected):
+            await asking
+        assert opened == []
+        assert app.outlet.asks is None
+
+    asyncio.run(test())
+
+
 class Log:
     """A topic for replies in which nothing arrives, or an error."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        error: Exception | None = None,
+        *,
+        starts: bool = True,
+        refuses: Exception | None = None,
+    ) -> None:
         self.error = error
+        self.refuses = refuses
         self.go_on = asyncio.Event()
+        self.may_start = asyncio.Event()
         self.is_closed = False
+        if starts:
+            self.may_start.set()
 
     async def start(self) -> int:
+        await self.may_start.wait()
+        if self.refuses is not None:
+            raise self.refuses
         return 0
 
     async def read(self) -> Any:
@@ -378,6 +465,41 @@ def test_reply_that_cannot_be_written_is_missed_by_its_asker_alone(
     with caplog.at_level(logging.WARNING):
         run(app, test)
     assert "event=reply.unwritten group=billing handler=bill" in caplog.text
+
+
+@pytest.mark.parametrize("total", [30, -1])
+def test_reply_that_blocks_makes_no_handler_run_again(
+    caplog: pytest.LogCaptureFixture, total: int
+) -> None:
+    """The broker with the topic for replies is away: a write waits longer than a run may take."""
+    app, _ = asked(max_handling="1s", concurrency=1)
+
+    async def test(t: AppTest) -> None:
+        outbox = app.outlet.outbox
+        app.outlet.outbox = BlockedReplies(outbox)
+        first = await t.send("orders", Order(7, total), headers={"sharegroup-reply": FORGED})
+        await t.advance("4900ms")
+        assert first.outcome != ("accepted" if total > 0 else "dead_lettered")
+        await t.advance("200ms")
+        assert first.outcome == ("accepted" if total > 0 else "dead_lettered")
+        assert len(first.runs) == 1
+        app.outlet.outbox = outbox
+
+    with caplog.at_level(logging.WARNING):
+        run(app, test, patience_seconds=0.01)
+    assert "event=reply.unwritten group=billing handler=bill" in caplog.text
+
+
+class BlockedReplies:
+    """An outbox whose writes of replies never end."""
+
+    def __init__(self, outbox: Any) -> None:
+        self.outbox = outbox
+
+    async def send(self, topic: str, value: bytes | None, **options: Any) -> Any:
+        if topic == REPLIES:
+            await asyncio.Event().wait()
+        return await self.outbox.send(topic, value, **options)
 
 
 def test_value_that_is_too_large_for_a_reply_comes_back_as_a_failure() -> None:
