@@ -50,7 +50,7 @@ fast: setup ## Run the pure tests, the models, the transcripts and a smoke test 
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
 
 test: setup ## Run the test suite in four processes, without what takes long.
-	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 4 --dist loadfile --ignore=tests/test_tidy.py -m "not slow"
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 4 --dist loadfile --timeout=200 --ignore=tests/test_tidy.py -m "not slow"
 
 test-slow: setup ## Run the tests that `make test` leaves out because each takes long.
 	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile -m slow

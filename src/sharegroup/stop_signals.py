@@ -8,6 +8,20 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """By a supervisor, by Ctrl-C, and by a terminal that closes."""
 
 
+HELD = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that are requests and no stop, and that end a process which does not handle them yet."""
+
+
+def hold() -> None:
+    """Let these signals wait; a process that is started now begins so, too."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+
+
+def release() -> None:
+    """Let these signals come, with those that wait."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+
+
 def heeded() -> tuple[signal.Signals, ...]:
     """Return the stop signals to handle; not SIGHUP if the program was started to ignore it.
 

@@ -38,7 +38,7 @@ VARIABLE = "TEST_RUN_REPORT"
 
 OTHER_OUTCOMES = ("skipped", "xfailed", "xpassed")
 PHASES = ("setup", "call", "teardown")
-PYTEST = (sys.executable, "-m", "pytest", "-q")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "--timeout=200")
 
 
 @dataclass

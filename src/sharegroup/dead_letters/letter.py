@@ -8,26 +8,32 @@ be read from the record's log as long as it retains the record (`queue.completed
 Every producer of a dead-letter topic can write such headers, so they are a claim.  Only the letters
 that a broker of ours wrote are vouched for, by a mark of their batch (ADR 0036).  Then the broker's
 headers count, and not those of the record, which its producer wrote.
-
-If the record of a letter is itself a letter, header names occur twice.  The last occurrence counts,
-and a redrive removes only that one, because the others belong to the application.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.client.records import Header
+from sharegroup.dead_letters.letter_headers import (
+    BATCH_BYTES,
+    DEAD,
+    DEAD_GROUP,
+    DEAD_ID,
+    DEAD_REASON,
+    KAFKA_GROUP,
+    KAFKA_TOPIC,
+    LetterLayout,
+    LetterLayouts,
+)
 from sharegroup.dead_letters.reasons import OF_THE_BROKER, DeadLetterReason
 from sharegroup.dead_letters.story import RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import (
     NUMBER_MAX,
-    ORIGIN,
-    PREFIX,
     REDRIVES,
-    STORY,
     TEXT_BYTES_MAX,
     own_headers,
     story_of,
@@ -36,14 +42,6 @@ from sharegroup.dead_letters.topics import own_topic
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 
-DEAD = "__sharegroup.dead."
-
-DEAD_NAMES = (
-    "id", "reason", "error.class", "error.message", "error.traceback", "last.offset",
-    "batch.offset", "batch.bytes", "handler", "group", "member", "first.failure", "last.failure",
-)  # fmt: skip
-KAFKA_NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
-
 LETTER_BYTES_MAX = 16 * 1024 * 1024
 """Large enough for a record that its own topic accepted and the headers of its letter."""
 
@@ -51,19 +49,6 @@ ID_BYTES_MAX = TEXT_BYTES_MAX - 64
 """The rest is for what a repeated redrive appends."""
 NO_TIME = -1
 NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
-DEAD_REASON = DEAD + "reason"
-DEAD_GROUP = DEAD + "group"
-DEAD_ID = DEAD + "id"
-BATCH_BYTES = DEAD + "batch.bytes"
-KAFKA_GROUP = KAFKA_PREFIX + "group"
-KAFKA_TOPIC = KAFKA_PREFIX + "topic"
-ORIGIN_NAMES = frozenset(ORIGIN)
-TOLD = STORY.union(
-    (DEAD + name for name in DEAD_NAMES),
-    (KAFKA_PREFIX + name for name in KAFKA_NAMES),
-    (NOT_COPIED,),
-)
-"""All header names that a letter adds to those of its record."""
 
 
 class Death(NamedTuple):
@@ -92,8 +77,8 @@ class Letter:
     """One dead letter.  Its headers are parsed when they are first used."""
 
     __slots__ = (
-        "_death", "_story", "all_headers", "found", "headers", "is_vouched", "key", "offset",
-        "partition", "tells_story", "timestamp_ms", "told", "topic", "value",
+        "_death", "_headers", "_layout", "_story", "_written", "all_headers", "by_worker", "found",
+        "is_vouched", "key", "offset", "partition", "tells_story", "timestamp_ms", "topic", "value",
     )  # fmt: skip
 
     def __init__(
@@ -102,8 +87,7 @@ class Letter:
         partition: int,
         record: DecodedRecord,
         *,
-        headers: Sequence[Header],
-        told: Mapping[str, bytes | None],
+        layout: LetterLayout,
         is_vouched: bool = False,
     ) -> None:
         self.topic = topic
@@ -113,19 +97,45 @@ class Letter:
         self.timestamp_ms = time_of(record)
         self.key = record.key
         self.value = record.value
-        self.headers = headers
-        """The application's headers."""
         self.all_headers: Sequence[Header] = record.headers
-        self.told = told
-        """The other headers by name, not parsed."""
+        self._layout = layout
+        self._written = self.all_headers
+        """The headers of the letter itself, which have the names of the layout."""
+        self._headers: tuple[Header, ...] | None = None
         self.is_vouched = is_vouched
         """Whether the letter has the mark of a broker of ours; otherwise its content is a claim."""
-        self.tells_story = self.by_worker and told.keys() >= ORIGIN_NAMES
+        self.by_worker = not is_vouched and bool(self.content(DEAD_REASON))
+        """Whether a worker wrote the letter, by its headers."""
+        self.tells_story = self.by_worker and layout.has_origin
         """Whether the headers of a worker's story are present, valid or not."""
         self.found = False
         """Whether the letter was completed with the record from its original topic."""
         self._story: Story | None = None
         self._death: Death | None = None
+
+    def content(self, name: str) -> bytes | None:
+        """The content of one of the letter's own headers; None if it lacks it."""
+        place = self._layout.places.get(name)
+        return None if place is None else self._written[place][1]
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """The application's headers."""
+        if self._headers is None:
+            self._headers = self._layout.own_of(self._written)
+        return self._headers
+
+    @property
+    def told(self) -> Mapping[str, bytes | None]:
+        """The other headers by name, not parsed."""
+        return {name: self._written[place][1] for name, place in self._layout.places.items()}
+
+    @property
+    def handed_on(self) -> list[Header]:
+        """The headers of a worker's story that a copy keeps."""
+        written = self._written
+        # With names that all letters share: thousands of copies are in memory together.
+        return [(name, written[place][1]) for name, place in self._layout.handed_on]
 
     @property
     def story(self) -> Story:
@@ -155,9 +165,9 @@ class Letter:
     def group(self) -> str:
         """The share group of the record; empty if the letter does not have it."""
         names = (DEAD_GROUP, KAFKA_GROUP) if self.by_worker else (KAFKA_GROUP, DEAD_GROUP)
-        first, second = (self.told.get(name) for name in names)
+        first = self.content(names[0])
         # In a vouched letter the other header is that of the record, which its producer wrote.
-        return _text(first if first or self.is_vouched else second)
+        return _text(first if first or self.is_vouched else self.content(names[1]))
 
     @property
     def has_origin(self) -> bool:
@@ -169,18 +179,13 @@ class Letter:
         """The number of earlier redrives of its record."""
         # Hot path: a story is only parsed if it may have redrives. A broker's letter lacks the
         # header, but the record that completes the letter may have it.
-        is_told = self.found or self.told.get(REDRIVES) is not None
+        is_told = self.found or self.content(REDRIVES) is not None
         return self.story.redrives if is_told else 0
-
-    @property
-    def by_worker(self) -> bool:
-        """Whether a worker wrote the letter, by its headers."""
-        return not self.is_vouched and bool(self.told.get(DEAD_REASON))
 
     @property
     def by_broker(self) -> bool:
         """Whether a broker wrote the letter; by its headers, unless `is_vouched` proves it."""
-        return self.is_vouched or (not self.by_worker and KAFKA_TOPIC in self.told)
+        return self.is_vouched or (not self.by_worker and KAFKA_TOPIC in self._layout.places)
 
     @property
     def is_origin_claimed(self) -> bool:
@@ -191,7 +196,7 @@ class Letter:
     @property
     def is_raw_batch(self) -> bool:
         """Whether the value is a record batch that could not be read, not a record's value."""
-        return BATCH_BYTES in self.told
+        return BATCH_BYTES in self._layout.places
 
     @property
     def lacks_its_record(self) -> bool:
@@ -200,8 +205,8 @@ class Letter:
             return False
         # A story in a broker's letter was in its record, so the letter has the record's headers.
         # A record that was sent with a delay has no other: it never was in its original topic.
-        has_headers = bool(self.headers) or self.told.keys() >= ORIGIN_NAMES
-        bare = not has_headers or NOT_COPIED in self.told
+        has_headers = bool(self.headers) or self._layout.has_origin
+        bare = not has_headers or NOT_COPIED in self._layout.places
         return bare and self.story.origin is not None
 
     @property
@@ -213,7 +218,7 @@ class Letter:
     def redrive_id(self) -> str:
         """The id of all copies that redrives send of this letter, or of a duplicate of it."""
         # A broker writes no such header, so in a vouched letter its content is a producer's.
-        told = "" if self.is_vouched else _text(self.told.get(DEAD_ID))
+        told = "" if self.is_vouched else _text(self.content(DEAD_ID))
         # A longer id would not be read back with what a repeated redrive appends to it.
         usable = told and len(told.encode()) <= ID_BYTES_MAX
         return told if usable else f"{self.topic}/{self.partition}/{self.offset}"
@@ -222,11 +227,9 @@ class Letter:
         """A copy of this letter, completed with the record from its original topic."""
         origin = self.story.origin
         assert origin is not None, "a letter whose record was found has an origin"
-        whole = Letter(
-            self.topic, self.partition, record, headers=own_headers(record.headers),
-            told=self.told, is_vouched=self.is_vouched,
-        )  # fmt: skip
-        whole.offset, whole.timestamp_ms = self.offset, self.timestamp_ms
+        whole = copy(self)
+        whole.key, whole.value = record.key, record.value
+        whole._headers = own_headers(record.headers)
         whole.all_headers = (*record.headers, *self.all_headers)
         place = origin._replace(timestamp_ms=time_of(record))
         whole._story = whole._completed(story_of(record.headers), place)
@@ -240,6 +243,9 @@ class Letter:
         )
 
 
+_LAYOUTS = LetterLayouts()
+
+
 def letter_of(
     topic: str, partition: int, record: DecodedRecord, *, is_vouched: bool = False
 ) -> Letter:
@@ -247,43 +253,13 @@ def letter_of(
 
     ``is_vouched`` says whether its batch has the mark of the broker's letters.
     """
-    # The hot path of a redrive: first the record's headers, then only those of the letter.
-    headers = record.headers
-    for first, (name, _) in enumerate(headers):
-        if name in TOLD:
-            ours = headers[first:]
-            told = dict(ours)
-            # Fewer names than headers: the record is itself a letter, and `_sorted` tells them
-            # apart.
-            if len(told) == len(ours) and told.keys() <= TOLD:
-                own = tuple(headers[:first])
-                return Letter(
-                    topic, partition, record, headers=own, told=told, is_vouched=is_vouched
-                )
-            break
-    told, own = _sorted(headers)
-    return Letter(topic, partition, record, headers=own, told=told, is_vouched=is_vouched)
+    layout = _LAYOUTS.of(record.headers)
+    return Letter(topic, partition, record, layout=layout, is_vouched=is_vouched)
 
 
 def time_of(record: DecodedRecord) -> int:
     """The timestamp in milliseconds since 1970; NO_TIME if the record has none."""
     return NO_TIME if record.timestamp is None else record.timestamp
-
-
-def _sorted(headers: Sequence[Header]) -> tuple[dict[str, bytes | None], tuple[Header, ...]]:
-    """Split headers into those of the letter, by name, and those of the application."""
-    told: dict[str, bytes | None] = {}
-    own: list[Header] = []
-    # From the end, because of a name that occurs twice only the last one is the letter's own.
-    for name, content in reversed(headers):
-        if name.startswith(PREFIX):
-            told.setdefault(name, content)
-        elif (name.startswith(KAFKA_PREFIX) or name == NOT_COPIED) and name not in told:
-            told[name] = content
-        else:
-            own.append((name, content))
-    own.reverse()
-    return told, tuple(own)
 
 
 def _death(told: Mapping[str, bytes | None], group: str, *, by_broker: bool) -> Death:

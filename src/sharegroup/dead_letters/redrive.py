@@ -15,19 +15,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sharegroup.client.produce.producer import Producer, SendFuture
-from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.redrive_copies import (
     OF_ONE_BATCH,
     OF_ONE_TARGET,
-    Choice,
+    Copy,
     RedriveCopies,
     RedriveOptions,
     error_text,
+    hand_over,
+    outcome_of,
 )
 from sharegroup.dead_letters.redriven import Redriven
 from sharegroup.errors import InvalidConfig, KafkaError
@@ -42,9 +42,8 @@ class _UnderWay:
     """Copies in flight: letters of one partition whose copies are not yet known to be durable."""
 
     partition: int
-    letters: list[Letter] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
     futures: list[SendFuture] = field(default_factory=list)
-    targets: list[str] = field(default_factory=list)
 
 
 class Redrive:
@@ -90,7 +89,7 @@ class Redrive:
                     self.done.interrupted = True
                     break
                 now = self._now
-                if now.partition != chunk.partition or len(now.letters) >= unit:
+                if now.partition != chunk.partition or len(now.copies) >= unit:
                     # The older copies are settled while the newer ones are on their way, so neither
                     # the producer nor the ledger waits for the other.
                     last, self._before = self._before, now
@@ -123,22 +122,21 @@ class Redrive:
         except TimeoutError:
             pass
 
-    async def _send(self, chosen: Sequence[Choice]) -> None:
+    async def _send(self, chosen: Sequence[Copy]) -> None:
         """Give copies of letters to the producer."""
         self._copies.pace(len(chosen))
         if self._options.dry_run:
-            self.done.sent.update(target for _, target in chosen)
+            self.done.sent.update(copy.target for copy in chosen)
             return
         now = self._now
-        for letter, target in chosen:
+        for copy in chosen:
             try:
-                future = await self._copies.hand_over(self._producer, letter, target)
+                future = await hand_over(self._producer, copy)
             except OF_ONE_TARGET as error:
-                self._copies.refuse(letter, target, error_text(error))
+                self._copies.refuse(copy.letter, copy.target, error_text(error))
                 continue
-            now.letters.append(letter)
+            now.copies.append(copy)
             now.futures.append(future)
-            now.targets.append(target)
         await asyncio.sleep(0)  # Lets the producer send full batches.
 
     async def _settle(self, under_way: _UnderWay) -> None:
@@ -148,44 +146,37 @@ class Redrive:
         """
         failed: BaseException | None = None
         written: list[int] = []
-        for letter, future, target in zip(
-            under_way.letters, under_way.futures, under_way.targets, strict=True
-        ):
-            error = await _outcome(future)
+        for copy, future in zip(under_way.copies, under_way.futures, strict=True):
+            error = await outcome_of(future)
             if isinstance(error, OF_ONE_BATCH):
-                error = await self._send_alone(letter, target)
+                error = await self._send_alone(copy)
             if error is None:
-                written.append(letter.offset)
-                self.done.sent[target] += 1
+                written.append(copy.letter[1])
+                self.done.sent[copy.target] += 1
             elif isinstance(error, OF_ONE_TARGET):
-                self._copies.refuse(letter, target, error_text(error))
+                self._copies.refuse(copy.letter, copy.target, error_text(error))
             else:
                 failed = failed or error
         if written:
             # Before an error is raised: these copies are durable, and a later run must skip their
             # letters.
-            facts = {"at_ms": self._copies.at_ms, "to": sorted(set(under_way.targets))}
+            facts = {
+                "at_ms": self._copies.at_ms,
+                "to": sorted({copy.target for copy in under_way.copies}),
+            }
             await self._queue.ledger.note(self._producer, under_way.partition, written, facts=facts)
         if failed is not None:
             raise failed
 
-    async def _send_alone(self, letter: Letter, target: str) -> BaseException | None:
+    async def _send_alone(self, copy: Copy) -> BaseException | None:
         """Send a letter again in a batch of its own; returns the error, or None.
 
         A broker refuses a batch as a whole, so other letters of the batch fail with a bad one.
         """
         try:
             await self._producer.flush()
-            future = await self._copies.hand_over(self._producer, letter, target)
+            future = await hand_over(self._producer, copy)
         except KafkaError as error:
             # Returned, as the error of a copy: the copies that are durable are still to be noted.
             return error
-        return await _outcome(future)
-
-
-async def _outcome(future: SendFuture) -> BaseException | None:
-    """Wait until a copy is durable or refused; returns the error, or None."""
-    if not future.done():
-        with suppress(KafkaError):  # Returned below.
-            await future
-    return future.exception()
+        return await outcome_of(future)

@@ -17,8 +17,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sharegroup.client.admin.topics import describe_topics
 from sharegroup.client.admin.types import TopicDescription
@@ -30,15 +31,7 @@ from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk
 from sharegroup.dead_letters.redriven import ALREADY, GONE, LOOPING, NO_LETTER, RAW_BATCH, Redriven
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.dead_letters.story import Story
-from sharegroup.dead_letters.story_headers import (
-    ATTEMPTS,
-    ORIGIN,
-    REDRIVE_ID,
-    TRACE,
-    redrive_headers,
-    story_headers,
-)
+from sharegroup.dead_letters.story_headers import REDRIVE_ID, redrives_header, story_headers
 from sharegroup.dead_letters.topics import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.errors import (
     InvalidRecord,
@@ -53,9 +46,6 @@ from sharegroup.errors import (
 
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
-
-HANDED_ON = (*ORIGIN, ATTEMPTS, TRACE)
-"""Headers of a worker's story that a copy keeps."""
 
 
 OF_ONE_TARGET = (
@@ -81,8 +71,22 @@ UNREADABLE = "a batch of letters cannot be decoded; its first offset is reported
 
 OTHER_TARGET = "this redrive sends to other targets only: those that it was started for"
 
-Choice = tuple[Letter, str]
-"""A letter to send back, and its target topic."""
+
+class Copy(NamedTuple):
+    """What is sent of one letter, and where it goes.
+
+    The letter itself is not kept: with its traceback it is several times as large, and its parts
+    would be out of the processor's cache when they are used again.
+    """
+
+    letter: tuple[int, int]
+    """Partition and offset of the letter."""
+    target: str
+    partition: int | None
+    """The partition to send to; None: by the key."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,14 +149,14 @@ class RedriveCopies:
         """Count copies that are handed over now, for the rate limit."""
         self._paced += count
 
-    async def choose(self, chunk: Chunk) -> list[Choice]:
-        """Choose the letters of a chunk to send back, up to the limit, with their targets.
+    async def choose(self, chunk: Chunk) -> list[Copy]:
+        """Choose the letters of a chunk to send back, up to the limit, and make their copies.
 
         Counts the others.  Raises errors that do not concern only one target.
         """
         targets = [self._target(letter) for letter in chunk.letters]
         await self._check(targets)
-        chosen: list[Choice] = []
+        chosen: list[Copy] = []
         room = sys.maxsize if self._options.limit is None else self._options.limit - self.chosen
         for letter, target in zip(chunk.letters, targets, strict=True):
             # The letters behind it are neither sent nor counted as left.
@@ -163,15 +167,15 @@ class RedriveCopies:
             elif why := self._why_left(letter, again=letter.offset in chunk.redriven):
                 self.done.left[why] += 1
             elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
-                self.refuse(letter, target, reason)
+                self.refuse((letter.partition, letter.offset), target, reason)
             elif self._options.targets is not None and target not in self._options.targets:
-                self.refuse(letter, target, OTHER_TARGET)
+                self.refuse((letter.partition, letter.offset), target, OTHER_TARGET)
             elif self._is_claimed(letter) and target not in self._options.confirmed:
-                self.refuse(letter, target, unconfirmed(target))
+                self.refuse((letter.partition, letter.offset), target, unconfirmed(target))
             else:
-                chosen.append((letter, target))
+                chosen.append(self._copy(letter, target))
+                self.done.without_headers += letter.lacks_its_record
         self.chosen += len(chosen)
-        self.done.without_headers += sum(letter.lacks_its_record for letter, _ in chosen)
         return chosen
 
     def _target(self, letter: Letter) -> str | None:
@@ -228,19 +232,9 @@ class RedriveCopies:
             )
         return f"topic {target!r} does not exist any more"
 
-    async def hand_over(self, producer: Producer, letter: Letter, target: str) -> SendFuture:
-        """Give a letter's copy to the producer; waits only if its buffer is full."""
-        to, key, value = self._partition(letter, target), letter.key, letter.value
-        copy = self._copy_headers(letter)
-        future = producer.send_now(target, value, key=key, headers=copy, partition=to)
-        if future is None:
-            future = await producer.send(target, value, key=key, headers=copy, partition=to)
-        return future
-
-    def refuse(self, letter: Letter, target: str, reason: str) -> None:
-        """Count a letter that cannot be sent, and stays."""
-        name = target[:TOPIC_CHARACTERS_MAX]
-        self.done.refused.add(name, reason, letter.partition, letter.offset)
+    def refuse(self, letter: tuple[int, int], target: str, reason: str) -> None:
+        """Count a letter, by partition and offset, that cannot be sent, and stays."""
+        self.done.refused.add(target[:TOPIC_CHARACTERS_MAX], reason, *letter)
 
     def refuse_unreadable(self, batch: PartitionRange, _: KafkaError) -> None:
         """Count a batch of letters that cannot be decoded."""
@@ -259,12 +253,36 @@ class RedriveCopies:
         # made again may have fewer.
         return origin.partition if 0 <= origin.partition < count else None
 
-    def _copy_headers(self, letter: Letter) -> list[Header]:
+    def _copy(self, letter: Letter, target: str) -> Copy:
         redrive_id = letter.redrive_id
         if self._options.again:
             # A handler that skips known ids would skip the copy that the user wants once more.
             redrive_id += f"@{self.at_ms}"
-        return sent_back_headers(letter, redrive_id)
+        return Copy(
+            (letter.partition, letter.offset),
+            target,
+            self._partition(letter, target),
+            letter.key,
+            letter.value,
+            tuple(sent_back_headers(letter, redrive_id)),
+        )
+
+
+async def hand_over(producer: Producer, copy: Copy) -> SendFuture:
+    """Give a copy to the producer; waits only if its buffer is full."""
+    _, target, partition, key, value, headers = copy
+    future = producer.send_now(target, value, key=key, headers=headers, partition=partition)
+    if future is None:
+        return await producer.send(target, value, key=key, headers=headers, partition=partition)
+    return future
+
+
+async def outcome_of(future: SendFuture) -> BaseException | None:
+    """Wait until a copy is durable or refused; returns the error, or None."""
+    if not future.done():
+        with suppress(KafkaError):  # Returned below.
+            await future
+    return future.exception()
 
 
 def error_text(error: KafkaError) -> str:
@@ -282,7 +300,6 @@ def unconfirmed(target: str) -> str:
 
 def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
     """Headers of a copy: the application's, and the story with no failures and one more redrive."""
-    told = letter.told
     if not letter.tells_story:
         story = letter.story
         assert story.origin is not None, "a letter without an origin is not selected"
@@ -294,6 +311,7 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
             suspicions=0,
             id=None,
             cancelled_by=None,
+            age_from_ms=None,
             redrives=story.redrives + 1,
             redrive_id=redrive_id,
         )
@@ -302,7 +320,7 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
     # them anyway (`story_headers`).
     return [
         *letter.headers,
-        *[(name, told[name]) for name in HANDED_ON if name in told],
-        *redrive_headers(Story(redrives=letter.redrives + 1)),
+        *letter.handed_on,
+        redrives_header(letter.redrives + 1),
         (REDRIVE_ID, redrive_id.encode()),
     ]

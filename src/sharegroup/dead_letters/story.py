@@ -71,6 +71,11 @@ class Story:
     """Names the record while it waits, the same in all tiers and attempts; None before that."""
     cancelled_by: str | None = None
     """Who cancelled the record while it waited, so that it becomes a dead letter; None: nobody."""
+    age_from_ms: int | None = None
+    """The time from which the age of a record counts that was sent with a delay, or redriven.
+
+    None if it is that of the record that was delivered, or of its origin.
+    """
 
 
 NEW = Story()
@@ -95,6 +100,7 @@ def from_elsewhere(story: Story) -> Story:
         suspicions=0,
         id=None,
         cancelled_by=None,
+        age_from_ms=None,
     )
 
 

@@ -43,6 +43,7 @@ SUSPICIONS = PREFIX + "suspicions"
 TRACE = PREFIX + "trace"
 ID = PREFIX + "id"
 CANCELLED_BY = PREFIX + "cancelled.by"
+AGE_FROM = PREFIX + "age.from"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
 
@@ -85,7 +86,12 @@ def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
 
 def redrive_headers(story: Story) -> tuple[Header, ...]:
     """The headers that another record needs to continue the number of redrives; maybe none."""
-    return ((REDRIVES, _count(story.redrives)),) if story.redrives else ()
+    return (redrives_header(story.redrives),) if story.redrives else ()
+
+
+def redrives_header(count: int) -> Header:
+    """The header with the number of redrives."""
+    return REDRIVES, _count(count)
 
 
 def story_of(headers: Sequence[Header]) -> Story:
@@ -259,6 +265,7 @@ FIELDS = (
     StoryField(TRACE, "trace", str.encode, _text),
     StoryField(ID, "id", str.encode, _id),
     StoryField(CANCELLED_BY, "cancelled_by", str.encode, _text),
+    StoryField(AGE_FROM, "age_from_ms", _number, parsed_number),
 )
 """The fields that have a header of their own, in the order in which they are written.
 

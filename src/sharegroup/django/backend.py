@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
+from django.tasks import task_backends
 from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.base import Task, TaskResult
 from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
@@ -101,10 +102,30 @@ class SharegroupBackend(BaseTaskBackend):
             found = ", ".join(sorted(settings.DATABASES))
             text = f"{where}: OPTIONS: database: {options.database!r} is not in DATABASES: {found}"
             yield checks.Error(text, id="sharegroup.E003")
+        for other in self._backends_with_same_groups(options):
+            text = (
+                f"{where}: OPTIONS: name {options.name!r} and a queue are those of TASKS[{other!r}]"
+            )
+            hint = "Workers would reject each other's tasks: give each backend a name of its own."
+            yield checks.Error(f"{text}.", hint=hint, id="sharegroup.E004")
         try:
             self.task_app  # noqa: B018  Its declaration checks the rest.
         except InvalidConfig as error:
             yield checks.Error(f"{where}: {error}", id="sharegroup.E001")
+
+    def _backends_with_same_groups(self, options: TaskOptions) -> Iterator[str]:
+        """Yield the names in TASKS of other backends that share a group with this one."""
+        for other in task_backends.all():
+            if other.alias == self.alias or not isinstance(other, SharegroupBackend):
+                continue
+            others, _ = read_options(other.options, other.queues)
+            if (
+                others is not None
+                and (others.name, others.bootstrap_servers)
+                == (options.name, options.bootstrap_servers)
+                and self.queues & other.queues
+            ):
+                yield other.alias
 
 
 def _is_too_late(run_after: datetime) -> bool:

@@ -6,14 +6,22 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from django.db import InterfaceError, OperationalError, close_old_connections, connections
+from django.db import (
+    Error as DatabaseError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connections,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharegroup.backoff import Backoff
 from sharegroup.worker import Release
+from sharegroup.worker.running.threads import Interrupted
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +49,50 @@ def renew_connections() -> None:
             connection.close()
 
 
+def drop_connections() -> None:
+    """Close the connections of this thread, and forget what Django knows of their transactions."""
+    for connection in connections.all(initialized_only=True):
+        del connections[connection.alias]
+        with suppress(DatabaseError):  # The database closes what cannot be closed from here.
+            connection.close()
+
+
 class ThreadConnections:
-    """The connections of the threads of a worker, to be closed when it stops."""
+    """The connections of the threads of a worker, to be closed when it stops.
+
+    An interruption is raised at any bytecode, also where Django begins or ends a transaction.  The
+    connection would remain in a transaction that nobody commits, with the work of all later tasks
+    of its thread.  So an interrupted run drops its connections, at the latest when the next begins.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_thread: dict[int, list[BaseDatabaseWrapper]] = {}
         """No more than the threads of the handlers: those that end are replaced in the count."""
+        self._of_thread = threading.local()
+
+    @contextmanager
+    def of_run(self) -> Iterator[None]:
+        """Renew the connections of this thread for a run, and drop them if it is interrupted."""
+        if getattr(self._of_thread, "is_in_run", False):
+            drop_connections()  # The end of the last run was interrupted, too.
+        self._of_thread.is_in_run = True
+        renew_connections()
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, Interrupted):
+                drop_connections()
+            self._end()
+            raise
+        self._end()
+
+    def _end(self) -> None:
+        if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
+            drop_connections()  # The task has caught its interruption.
+        close_old_connections()
+        self.note()
+        self._of_thread.is_in_run = False
 
     def note(self) -> None:
         """Note the connections that this thread has."""

@@ -6,7 +6,7 @@
 
 A claim is a time, not a lock: no transaction is open while a broker is asked.  While processes live
 and their clocks agree to `CLAIM_SECONDS`, a row is published once; otherwise twice, and the second
-record does nothing (`runs`).
+record does nothing (`runs`).  A clock that is wrong by hours delays no row.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connections, transaction
+from django.db.models import Q
 from django.tasks.base import TaskResult
 from django.utils import timezone
 
@@ -26,7 +27,11 @@ from sharegroup.django.results import row_of
 
 CLAIM_SECONDS = 15.0
 """The time in which a claimed row is to be published; longer than `sending.SEND_SECONDS`."""
+AHEAD_SECONDS = 2 * CLAIM_SECONDS
+"""A claim that ends later than this is that of a clock that is ahead, and does not count."""
 ROWS_PER_TURN_MAX = 500
+PUBLISHED = ("result__queue_name", "result__priority", "result__run_after")
+"""What is read of a row and its result, besides their ids, to publish it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,8 @@ def claim(database: str, backend: str, queues: Collection[str]) -> list[WaitingT
     features = connections[database].features
     skips = features.has_select_for_update_skip_locked
     token = uuid.uuid4().hex
-    free = OutboxRow.objects.using(database).filter(claimed_until__lte=timezone.now())
+    is_free = Q(claimed_until__lte=timezone.now()) | Q(claimed_until__gt=_after(AHEAD_SECONDS))
+    free = OutboxRow.objects.using(database).filter(is_free)
     chosen = free.filter(result__backend=backend, result__queue_name__in=list(queues))
     if skips:
         of = {"of": ("self",)} if features.has_select_for_update_of else {}
@@ -68,7 +74,9 @@ def claim(database: str, backend: str, queues: Collection[str]) -> list[WaitingT
             return []
         free.filter(id__in=ids).update(claim=token, claimed_until=_after(CLAIM_SECONDS))
     claimed = OutboxRow.objects.using(database).filter(id__in=ids, claim=token)
-    return [_waiting(row) for row in claimed.select_related("result").order_by("id")]
+    # Without the arguments, which may have a mebibyte each.
+    rows = claimed.select_related("result").only(*PUBLISHED).order_by("id")
+    return [_waiting(row) for row in rows]
 
 
 def remove(database: str, tasks: Sequence[WaitingTask]) -> None:

@@ -74,15 +74,17 @@ class PriorityGate:
             raise
 
     def _leave(self) -> None:
-        if not self._waiting:
+        # Of several that are cancelled together, some have not left the list yet.
+        waiting_tasks = [waiting for waiting in self._waiting if not waiting.turn.done()]
+        if not waiting_tasks:
             self._free += 1
             return
         self._turns += 1
         # `max` returns the first of equals, which has waited longest.
         chosen = (
-            self._waiting[0]
+            waiting_tasks[0]
             if self._turns % FAIR_EVERY == 0
-            else max(self._waiting, key=lambda waiting: waiting.priority)
+            else max(waiting_tasks, key=lambda waiting: waiting.priority)
         )
         self._waiting.remove(chosen)
         chosen.turn.set_result(None)

@@ -13,7 +13,6 @@ import random
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -79,8 +78,7 @@ class Relay:
         """Stop after the current turn is cancelled; rows that it has claimed are free soon."""
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,))
         try:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._in_thread(self._note_letters)

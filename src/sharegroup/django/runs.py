@@ -21,17 +21,14 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import close_old_connections, transaction
+from django.db import transaction
 from django.tasks.base import TaskContext, TaskResult, TaskResultStatus
 from django.tasks.signals import task_finished, task_started
 from django.utils import timezone
 from django.utils.json import normalize_json
 
-from sharegroup.django.connections import (
-    ThreadConnections,
-    renew_connections,
-    when_available,
-)
+from sharegroup.django.calls import call_task
+from sharegroup.django.connections import ThreadConnections, when_available
 from sharegroup.django.json_values import storable
 from sharegroup.django.models import StoredResult
 from sharegroup.django.options import TaskOptions
@@ -74,14 +71,10 @@ class TaskRuns:
 
     def run(self, order: TaskOrder, record: Record) -> None:
         """Run a task and store its outcome; raises what the task raises."""
-        renew_connections()
-        try:
+        with self.connections.of_run():
             row = when_available(self._database, lambda: self._begin(order, record), order.id)
             if row is not None:
                 self._call(_Attempt(row), record)
-        finally:
-            close_old_connections()
-            self.connections.note()
 
     def fail(self, task_id: str, redrives: int, error: BaseException) -> None:
         """Make a result FAILED whose record became a dead letter, unless it has an outcome.
@@ -133,7 +126,7 @@ class TaskRuns:
             attempt.result = result = result_of(attempt.row)
             task_started.send_robust(sender=self._sender, task_result=result)
             context = [TaskContext(task_result=result)] if result.task.takes_context else []
-            returned = result.task.call(*context, *result.args, **result.kwargs)
+            returned = call_task(result.task, [*context, *result.args], result.kwargs)
         except Interrupted:
             raise  # The worker has decided about the record, and `fail` notes a last failure.
         except BaseException as error:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -27,10 +27,12 @@ from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.redrive_copies import (
     OF_ONE_BATCH,
     OF_ONE_TARGET,
-    Choice,
+    Copy,
     RedriveCopies,
     RedriveOptions,
     error_text,
+    hand_over,
+    outcome_of,
 )
 from sharegroup.errors import KafkaError, TransactionAbortable
 from sharegroup.jobs.filters import LETTERS, options_document, options_of
@@ -119,7 +121,7 @@ class RedriveJobs:
             async for chunk in queue.chunks(
                 options.selection, complete=True, unreadable=copies.refuse_unreadable
             ):
-                copies.done.sent.update(target for _, target in await copies.choose(chunk))
+                copies.done.sent.update(copy.target for copy in await copies.choose(chunk))
                 if copies.is_at_limit:
                     break
         return JobPlan(sum(copies.done.sent.values()), redriven_document(copies.done))
@@ -138,7 +140,7 @@ class RedriveJobs:
 class _SliceRefused(Exception):
     """Copies of a slice were refused, so nothing of it was written."""
 
-    def __init__(self, refused: Sequence[tuple[Choice, KafkaError]]) -> None:
+    def __init__(self, refused: Sequence[tuple[Copy, KafkaError]]) -> None:
         super().__init__(refused)
         self.refused = refused
 
@@ -156,8 +158,8 @@ class _Slices:
         copies.chosen = int(run.job.result.get("chosen", 0))
         self._copies = copies
         self._partition = -1
-        self._choices: list[Choice] = []
-        """The letters of the next slice; all are of one partition."""
+        self._chosen: list[Copy] = []
+        """The copies of the next slice; all their letters are of one partition."""
         self._end = 0
         """The offset up to which the partition is read."""
 
@@ -175,11 +177,11 @@ class _Slices:
             if chunk.partition != self._partition:
                 await self._send()
                 self._partition = chunk.partition
-            self._choices += await copies.choose(chunk)
+            self._chosen += await copies.choose(chunk)
             self._end = chunk.end
             if copies.is_at_limit:
                 break
-            if len(self._choices) >= letters_max or self._run.is_slice_due:
+            if len(self._chosen) >= letters_max or self._run.is_slice_due:
                 await self._send()
         await self._send()
 
@@ -187,105 +189,116 @@ class _Slices:
         """Send the chosen letters, in as many slices as they need."""
         if self._partition < 0:
             return
-        choices, self._choices = self._choices, []
-        parts = list(_parts(choices)) or [choices]
+        chosen, self._chosen = self._chosen, []
+        parts = list(_parts(chosen)) or [chosen]
         for number, part in enumerate(parts, 1):
             await self._run.look()
             if part:
                 await self._run.pause(self._copies.seconds_to_wait())
                 self._copies.pace(len(part))
             is_last = number == len(parts)
-            await self._send_part(part, self._end if is_last else part[-1][0].offset + 1)
+            await self._send_part(part, self._end if is_last else _end_of(part))
 
-    async def _send_part(self, choices: Sequence[Choice], end: int) -> None:
+    async def _send_part(self, chosen: Sequence[Copy], end: int) -> None:
         """Send letters in one transaction, after which everything below ``end`` is processed."""
         try:
-            await self._send_slice(choices, end)
+            await self._send_slice(chosen, end)
         except _SliceRefused as refusal:
             refused = refusal.refused
         else:
             return
-        closed = {target for (_, target), error in refused if not isinstance(error, OF_ONE_BATCH)}
-        left: list[Choice] = []
-        errors = {letter.offset: error for (letter, _), error in refused}
-        of_target = {target: error for (_, target), error in refused}
-        for letter, target in choices:
-            error = errors.get(letter.offset)
-            if target in closed:
-                self._copies.refuse(letter, target, error_text(of_target[target]))
-            elif error is not None and (len(choices) == 1 or _is_certain(error, refused)):
-                self._copies.refuse(letter, target, error_text(error))
-            else:
-                left.append((letter, target))
+        closed = {copy.target for copy, error in refused if not isinstance(error, OF_ONE_BATCH)}
+        left: list[Copy] = []
+        errors = {copy.letter: error for copy, error in refused}
+        of_target = {copy.target: error for copy, error in refused}
+        for copy in chosen:
+            error = errors.get(copy.letter)
+            if copy.target in closed:
+                error = of_target[copy.target]
+            elif error is None or not (len(chosen) == 1 or _is_certain(error, refused)):
+                left.append(copy)
+                continue
+            self._copies.refuse(copy.letter, copy.target, error_text(error))
         # In halves, also if letters were refused: where one was, there may be more, and each
         # attempt finds only those of one batch.
         if middle := len(left) // 2:
-            await self._send_part(left[:middle], left[middle - 1][0].offset + 1)
+            await self._send_part(left[:middle], _end_of(left[:middle]))
         await self._send_part(left[middle:], end)
 
-    async def _send_slice(self, choices: Sequence[Choice], end: int) -> None:
+    async def _send_slice(self, chosen: Sequence[Copy], end: int) -> None:
         sent: dict[str, int] = defaultdict(int)
-        for _, target in choices:
-            sent[target] += 1
+        for copy in chosen:
+            sent[copy.target] += 1
         # A copy of the counts, because they count only if the slice is committed.
         done = redriven_of(redriven_document(self._copies.done))
         done.sent.update(sent)
 
         async def write(producer: Producer) -> None:
-            await self._write_copies(producer, choices)
+            await self._write_copies(producer, chosen)
 
         job = self._run.job
         await self._run.slice(
-            write if choices else None,
+            write if chosen else None,
             positions=moved(job.positions, {self._partition: end}),
             progress=JobProgress(job.progress.counted, letters_of(done)),
             result={**redriven_document(done), "chosen": self._copies.chosen},
         )
         self._copies.done = done
 
-    async def _write_copies(self, producer: Producer, choices: Sequence[Choice]) -> None:
-        refused: list[tuple[Choice, KafkaError]] = []
-        futures: list[tuple[Choice, SendFuture]] = []
+    async def _write_copies(self, producer: Producer, chosen: Sequence[Copy]) -> None:
+        refused: list[tuple[Copy, KafkaError]] = []
+        handed_over: list[Copy] = []
+        futures: list[SendFuture] = []
         failed: BaseException | None = None
-        for choice in choices:
+        for copy in chosen:
             try:
-                futures.append((choice, await self._copies.hand_over(producer, *choice)))
+                future = await hand_over(producer, copy)
             except OF_ONE_TARGET as error:
-                refused.append((choice, error))
+                refused.append((copy, error))
             except TransactionAbortable as error:
                 failed = error  # A copy before this one has failed, as its future will say.
                 break
-        for choice, future in futures:
-            with suppress(KafkaError):  # Read in the next line.
-                await future
-            error_of_copy = future.exception()
+            else:
+                handed_over.append(copy)
+                futures.append(future)
+        for copy, future in zip(handed_over, futures, strict=True):
+            # Without a coroutine for each: with the first copy of a batch, all others are done.
+            if future.done():
+                error_of_copy = future.exception()
+            else:
+                error_of_copy = await outcome_of(future)
             if isinstance(error_of_copy, OF_ONE_TARGET):
-                refused.append((choice, error_of_copy))
+                refused.append((copy, error_of_copy))
             failed = failed or error_of_copy
         if refused:
             raise _SliceRefused(refused)
         if failed is not None:
             raise failed
-        targets = sorted({target for _, target in choices})
+        targets = sorted({copy.target for copy in chosen})
         facts = {"at_ms": self._copies.at_ms, "to": targets, "job": self._run.job.id}
-        offsets = [letter.offset for letter, _ in choices]
+        offsets = [copy.letter[1] for copy in chosen]
         await self._queue.ledger.note(producer, self._partition, offsets, facts=facts)
 
 
-def _is_certain(error: KafkaError, refused: Sequence[tuple[Choice, KafkaError]]) -> bool:
+def _end_of(copies: Sequence[Copy]) -> int:
+    """The offset behind the last of these letters."""
+    return copies[-1].letter[1] + 1
+
+
+def _is_certain(error: KafkaError, refused: Sequence[tuple[Copy, KafkaError]]) -> bool:
     """Whether the error is of this copy, and not perhaps of another one in its batch."""
     # A broker that names the records gives each an error of its own (KIP-467).  One that refuses
     # the batch gives all of them the same.
     return sum(other is error for _, other in refused) == 1
 
 
-def _parts(choices: Sequence[Choice]) -> Iterator[Sequence[Choice]]:
-    """Divide letters into slices by their number and size."""
+def _parts(chosen: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
+    """Divide copies into slices by their number and size."""
     first = size = 0
-    for index, (letter, _) in enumerate(choices):
-        size += len(letter.key or b"") + len(letter.value or b"")
+    for index, copy in enumerate(chosen):
+        size += len(copy.key or b"") + len(copy.value or b"")
         if index > first and (size > SLICE_BYTES_MAX or index - first >= SLICE_LETTERS_MAX):
-            yield choices[first:index]
-            first, size = index, len(letter.key or b"") + len(letter.value or b"")
-    if first < len(choices):
-        yield choices[first:]
+            yield chosen[first:index]
+            first, size = index, len(copy.key or b"") + len(copy.value or b"")
+    if first < len(chosen):
+        yield chosen[first:]

@@ -136,9 +136,11 @@ class KeptStates:
         self._kept.move_to_end(wanted)
         if len(self._kept) > KEPT_READS_MAX:
             self._kept.popitem(last=False)
-        async with kept.lock:
-            yield await kept.read_on(admin, reading)
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget)
+        try:
+            async with kept.lock:
+                yield await kept.read_on(admin, reading)
+        finally:
+            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget)
 
     def _forget(self) -> None:
         """Forget what nobody has read for some time."""
@@ -154,10 +156,11 @@ class _ReadStates:
         self.lock = asyncio.Lock()
         self.read_at = time.monotonic()
         self._names = {_name_bytes(key): key for key in keys}
-        self._begin(None)
+        self._begin(None, 0)
 
-    def _begin(self, topic_id: UUID | None) -> None:
+    def _begin(self, topic_id: UUID | None, partition_count: int) -> None:
         self._topic_id = topic_id
+        self._partition_count = partition_count
         self._states = ShareStates()
         self._next_offsets: dict[TopicPartition, int] = {}
 
@@ -178,12 +181,13 @@ class _ReadStates:
         }
         firsts = await offsets_of(reading, places, OffsetSpec.EARLIEST)
         ends = await offsets_of(reading, places, OffsetSpec.LATEST)
-        if self._topic_id != described.topic_id or any(
+        if (self._topic_id, self._partition_count) != (described.topic_id, count) or any(
             not firsts[where] <= offset <= ends[where]
             for where, offset in self._next_offsets.items()
         ):
-            # The topic is another one, or a snapshot that was not read here replaced what was.
-            self._begin(described.topic_id)
+            # The topic is another one, the states are in other partitions of it, or a snapshot that
+            # was not read here replaced what was.
+            self._begin(described.topic_id, count)
         topic_id = None if described.topic_id is None else TopicId(described.topic_id)
         for where in sorted(places):
             # After a failure a range is replayed again, which changes nothing.
@@ -200,7 +204,12 @@ class _ReadStates:
                 if record.key is not None and record.key[PREFIX_BYTES:] in self._names
             ]
             if own:
-                await asyncio.to_thread(_replay, self._states, own)
+                try:
+                    await asyncio.to_thread(_replay, self._states, own)
+                except asyncio.CancelledError:
+                    # The thread goes on, and must not replay beside the next read.
+                    self._begin(None, 0)
+                    raise
         self._next_offsets[range_.where] = range_.end
 
 

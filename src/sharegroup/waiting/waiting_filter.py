@@ -68,6 +68,8 @@ class WaitingFilter:
     failures_min: int | None = None
     """With at least so many failed attempts."""
     key: bytes | None = None
+    header: tuple[str, bytes] | None = None
+    """With this header of the application, and this content of it."""
     where: Expression | None = None
     """On the value as JSON."""
 
@@ -88,6 +90,7 @@ class WaitingFilter:
             and (self.due_before_ms is None or due_ms < self.due_before_ms)
             and (self.topic is None or record.origin_topic == self.topic)
             and (self.error_class is None or _is_of_class(record.error_class, self.error_class))
+            and (self.header is None or self.header in record.headers)
             and (self.where is None or self.where.holds(record.value))
         )
 

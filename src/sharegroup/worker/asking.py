@@ -8,7 +8,6 @@ letter.  The reply comes when its outcome is final.  See docs/worker-results.md.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, TypedDict, Unpack
 
 from sharegroup.errors import InvalidConfig
@@ -19,6 +18,7 @@ from sharegroup.worker.records.record import CURRENT_OUTBOX
 from sharegroup.worker.results.asks import AskFailed, AskTimeout
 from sharegroup.worker.results.reply import ReplyAddress
 from sharegroup.worker.results.result import Result, ResultState, id_from, parsed, result_name
+from sharegroup.worker.results.time_limit import TimeIsOver, within
 from sharegroup.worker.sender import Headers, Sender, headers_of
 
 
@@ -54,18 +54,11 @@ async def ask(
             f"for a reply to a request that is not sent; let another handler ask"
         )
     asking = _Ask(route, sender, payload, parts)
-    answered = asyncio.ensure_future(asking.answered())
-    timer = asyncio.ensure_future(clock.sleep_until(clock.now() + timeout_seconds))
-    tasks = (answered, timer)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if answered.done():
-            return answered.result()
-        raise AskTimeout(f"{whose}: no reply within {timeout_seconds:g} s; {asking.to_look_at()}")
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        return await within(timeout_seconds, clock, asking.answered())
+    except TimeIsOver:
+        text = f"{whose}: no reply within {timeout_seconds:g} s; {asking.to_look_at()}"
+        raise AskTimeout(text) from None
 
 
 class _Ask:
@@ -86,6 +79,7 @@ class _Ask:
         outlet = self._sender.outlet
         if outlet.prepare is not None:
             await outlet.prepared()  # Before the topic for replies is read.
+            self._sender.connected()  # The application may have stopped meanwhile.
         asks = outlet.waiting_asks()
         address, waiting = await asks.begin()
         try:
@@ -101,7 +95,7 @@ class _Ask:
 
     async def _send(self, address: ReplyAddress) -> None:
         parts = self._parts
-        headers = (*headers_of(parts.get("headers", ())), address.header())
+        headers = (*headers_of(parts.get("headers", ())), address.header(self._route.group))
         key, topic = parts.get("key"), parts.get("topic")
         self._written = await self._sender(self._payload, key=key, headers=headers, topic=topic)
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.dead_letters.letter import DEAD, LETTER_BYTES_MAX
+from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
+from sharegroup.dead_letters.letter_headers import DEAD
 from sharegroup.dead_letters.reasons import REASONS
 from sharegroup.dead_letters.story import NEW, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, story_headers
@@ -150,7 +151,8 @@ def letter_headers(
 ) -> tuple[Header, ...]:
     """All headers of the dead letter; ``shrunk`` omits traceback and history."""
     origin = origin_of(delivery, step.story)
-    story = replace(step.story, due_ms=None, attempts=() if shrunk else step.story.attempts)
+    attempts = () if shrunk else step.story.attempts
+    story = replace(step.story, due_ms=None, age_from_ms=None, attempts=attempts)
     return (
         *own_headers(delivery.headers),
         *story_headers(story, origin),

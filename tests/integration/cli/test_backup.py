@@ -199,6 +199,31 @@ def test_a_broker_goes_on_if_the_backup_is_killed_in_the_pause(tmp_path: Path) -
             broker.kill()
 
 
+def test_a_pause_ends_in_a_program_with_more_descriptors_than_select_takes() -> None:
+    program = (
+        "import os, resource, sys\n"
+        "from sharegroup.cli.broker.backup import paused\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (2_000, hard))\n"
+        "while os.dup(0) < 1_100: pass\n"
+        "pause = paused(int(sys.argv[1]))\n"
+        "next(pause)\n"
+        "pause.close()\n"
+        "print('went on', flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as broker:
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-c", program, str(broker.pid)],
+                capture_output=True,
+                timeout=HANGING_SECONDS,
+            )
+            assert (ended.stdout, ended.stderr) == (b"went on\n", b"")
+            assert state(broker.pid) not in "Tt"
+        finally:
+            broker.kill()
+
+
 def test_a_process_that_has_not_locked_the_directory_is_not_paused(tmp_path: Path) -> None:
     """The number in the lock file may be that of a process in another container."""
     (tmp_path / LOCK_FILE).write_text(f"{os.getpid()}\n")

@@ -19,7 +19,7 @@ from sharegroup.client import (
     TopicPartition,
 )
 from sharegroup.client.sync import AdminClient, Producer, ShareConsumer
-from sharegroup.dead_letters.letter import DEAD
+from sharegroup.dead_letters.letter_headers import DEAD
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import story_headers
 from sharegroup.jobs import Job, JobRequest, JobState

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
 from typing import Any
 
+from django.db import transaction
 from django.tasks import TaskContext, task
 
 from sharegroup.worker import Reject
@@ -81,3 +83,17 @@ def sleep_long() -> None:
 @task
 def sleep_short() -> None:
     time.sleep(0.15)
+
+
+@task
+def stay_in_transaction() -> None:
+    """Be interrupted in the middle of the begin or the end of a transaction."""
+    transaction.atomic().__enter__()
+    while True:
+        time.sleep(0.01)
+
+
+@task
+async def sleep_in_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(60))

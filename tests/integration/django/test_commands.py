@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connections
 from django.tasks import TaskResultStatus, task_backends
 from django.tasks.checks import check_tasks
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from sharegroup.django.models import OutboxRow, StoredResult
@@ -54,6 +56,17 @@ def test_check_reports_each_wrong_setting() -> None:
         assert ["tables are missing" in text for text in problems(BACKEND=BACKEND)] == [True]
 
 
+def test_check_finds_backends_that_share_a_group() -> None:
+    slow = {"BACKEND": BACKEND, "QUEUES": ["default"], "OPTIONS": {"max_handling": "1d"}}
+    for options, count in (({}, 2), ({"name": "slow"}, 0)):
+        other = {**slow, "OPTIONS": {**slow["OPTIONS"], **options}}
+        with override_settings(TASKS={"default": {"BACKEND": BACKEND}, "slow": other}):
+            found = [message.msg for message in check_tasks()]
+        assert ["'django-tasks' and a queue are those of TASKS" in text for text in found] == [
+            True
+        ] * count
+
+
 def test_check_finds_nothing_in_good_settings() -> None:
     assert list(check_tasks()) == []
     assert problems(**backend_settings("default")) == []
@@ -72,8 +85,10 @@ def test_purge_deletes_finished_results_of_an_age(alias: str) -> None:
             finished_at=timezone.now() - timedelta(days=days), status=status
         )
     out = StringIO()
-    call_command("sharegroup_purge", backend=alias, stdout=out)
+    with CaptureQueriesContext(connections[alias]) as queries:
+        call_command("sharegroup_purge", backend=alias, stdout=out)
     assert "purged 1 results" in out.getvalue()
+    assert not [query for query in queries if "return_value" in query["sql"]], "values are not read"
     kept = set(rows.values_list("id", flat=True))
     assert (old.id in kept, young.id in kept, unfinished.id in kept) == (False, True, True)
     with pytest.raises(CommandError, match="--older-than"):

@@ -20,11 +20,13 @@ import pytest
 from django.db import connections, transaction
 from django.tasks import TaskResultStatus, task_backends
 from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist, TaskResultMismatch
+from django.test.utils import CaptureQueriesContext
 
+from sharegroup.client import IllegalStateError
 from sharegroup.django.enqueueing import enqueue
 from sharegroup.django.models import OutboxRow, StoredResult
 from sharegroup.django.outbox import claim, give_back, put, remove
-from sharegroup.django.publisher import PUBLISHERS
+from sharegroup.django.publisher import PUBLISHERS, Publishers
 from sharegroup.django.results import new_result
 from sharegroup.django.sending import SEND_SECONDS, TaskOrder
 from sharegroup.django.task_app import TaskApp, task_app
@@ -104,6 +106,28 @@ def test_a_claimed_row_is_left_alone(worked: str) -> None:
     remove(worked, [row])
 
 
+def test_a_claim_of_a_clock_that_is_hours_ahead_does_not_count(alias: str) -> None:
+    name = f"{alias}-clocks"  # No relay has this backend's name.
+    with transaction.atomic(using=alias):
+        row = put(new_result(jobs.add.using(backend=alias), [7], {}, name), alias, is_claimed=True)
+    assert claim(alias, name, ["default"]) == []
+    ahead = datetime.now(UTC) + timedelta(hours=3)
+    OutboxRow.objects.using(alias).filter(id=row.row_id).update(claimed_until=ahead)
+    assert claim(alias, name, ["default"]) == [row]
+    assert claim(alias, name, ["default"]) == []
+    remove(alias, [row])
+
+
+def test_relay_does_not_read_arguments(alias: str) -> None:
+    name = f"{alias}-arguments"  # No relay has this backend's name.
+    with transaction.atomic(using=alias):
+        row = put(new_result(jobs.add.using(backend=alias), [7], {}, name), alias, is_claimed=False)
+    with CaptureQueriesContext(connections[alias]) as queries:
+        assert claim(alias, name, ["default"]) == [row]
+    assert not [query for query in queries if "args" in query["sql"]]
+    remove(alias, [row])
+
+
 def test_relays_never_claim_the_same_row(alias: str) -> None:
     """Four relays claim at the same moment, in rounds; after each the claims are taken back."""
     name, rounds = f"{alias}-claims", 15  # No relay has this backend's name.
@@ -160,6 +184,18 @@ def test_without_a_broker_tasks_are_stored_and_callers_wait_once(
     rows.delete()
 
 
+def test_options_that_connect_nothing_keep_no_other_publisher_open(project: Any) -> None:
+    publishers = Publishers()
+    wrong = changed_app("short", client={"security_protocol": "SSL", "ssl_cafile": "/nowhere.pem"})
+    with pytest.raises(Exception, match=r"nowhere\.pem"):
+        publishers.of(wrong).publish([])
+    good = publishers.of(changed_app("default"))
+    good.publish([])
+    publishers.close()
+    with pytest.raises(IllegalStateError, match="after it was closed"):
+        good.publish([])
+
+
 def test_record_of_a_task_that_was_published_twice_does_nothing(worked: str, broker: Any) -> None:
     name = f"twice {worked}"
     task = jobs.count.using(backend=worked)
@@ -172,11 +208,12 @@ def test_record_of_a_task_that_was_published_twice_does_nothing(worked: str, bro
     assert task.get_result(result.id).attempts == 1
 
 
+@pytest.mark.parametrize("task", ["sleep_long", "sleep_in_group"])
 def test_a_task_that_runs_too_long_fails_by_its_dead_letter(
-    project: Any, workers: Callable[[str], None]
+    project: Any, workers: Callable[[str], None], task: str
 ) -> None:
     workers("short")
-    result = finished(jobs.sleep_long.using(backend="short").enqueue())
+    result = finished(getattr(jobs, task).using(backend="short").enqueue())
     assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 3)
     assert result.errors[-1].exception_class.__name__ == "HandlingTimeout"
 
@@ -204,6 +241,16 @@ def test_connections_that_the_database_closed_are_renewed(worked: str) -> None:
         )
         assert cursor.fetchone()[0] >= 1
     assert finished(task.enqueue(2)).return_value == 2
+
+
+def test_an_interrupted_task_leaves_no_transaction_to_the_next_one(
+    project: Any, workers: Callable[[str], None]
+) -> None:
+    workers("short")
+    interrupted = jobs.stay_in_transaction.using(backend="short").enqueue()
+    assert finished(interrupted).status == TaskResultStatus.FAILED
+    # In the same thread, because this backend has one for each topic.
+    assert finished(jobs.add.using(backend="short").enqueue(1)).return_value == 1
 
 
 def test_results_of_others_are_not_returned(alias: str) -> None:
@@ -253,7 +300,7 @@ print(jobs.add.enqueue(2).id, flush=True)
 if child:
     assert os.waitpid(child, 0)[1] == 0
 else:
-    from sharegroup.django.publisher import PUBLISHERS
+    from sharegroup.django.publisher import PUBLISHERS, Publishers
     PUBLISHERS.close()
     os._exit(0)
 """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import dataclasses
+import threading
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +18,7 @@ from sharegroup.share_runs import durable_runs as module
 from sharegroup.share_runs.durable_runs import KeptStates, durable_runs_of_groups
 from sharegroup.share_runs.share_runs import ShownSharePartition
 from sharegroup.testing import AsyncTestBroker, broker
+from tests.support.limits import HANGING_SECONDS
 
 ORDERS = TopicPartition("orders", 0)
 STATE_TOPIC = "__share_group_state"
@@ -108,6 +111,59 @@ def test_a_read_that_fails_in_the_middle_leaves_nothing_half_replayed(
             with pytest.raises(KafkaError, match="in the middle"):
                 await orders.read()
             monkeypatch.setattr(module, "_replay", replay)
+            assert await orders.read() == await orders.read(is_fresh=True)
+
+    asyncio.run(run())
+
+
+def test_a_read_that_is_cancelled_leaves_its_thread_nothing_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        async with reader() as orders:
+            replay, loop = module._replay, asyncio.get_running_loop()
+            is_replaying, may_end, has_ended = asyncio.Event(), threading.Event(), asyncio.Event()
+
+            def waits(*arguments: object) -> None:
+                loop.call_soon_threadsafe(is_replaying.set)
+                may_end.wait(HANGING_SECONDS)
+                replay(*arguments)  # type: ignore[arg-type]
+                loop.call_soon_threadsafe(has_ended.set)
+
+            monkeypatch.setattr(module, "_replay", waits)
+            reading = asyncio.create_task(orders.read())
+            await is_replaying.wait()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            (kept,) = orders.kept._kept.values()
+            states = kept._states
+            may_end.set()
+            await has_ended.wait()
+            assert len(states) == 0
+            monkeypatch.setattr(module, "_replay", replay)
+            assert await orders.read() == await orders.read(is_fresh=True)
+
+    asyncio.run(run())
+
+
+def test_a_state_topic_that_got_more_partitions_is_read_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        async with reader() as orders:
+            describe_topics = orders.admin.describe_topics
+
+            async def fewer(names: Iterable[str]) -> dict[str, object]:
+                return {
+                    name: dataclasses.replace(topic, partitions=topic.partitions[:1])
+                    if name == STATE_TOPIC
+                    else topic
+                    for name, topic in (await describe_topics(names)).items()
+                }
+
+            with monkeypatch.context() as patch:
+                patch.setattr(orders.admin, "describe_topics", fewer)
+                await orders.read()
             assert await orders.read() == await orders.read(is_fresh=True)
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from sharegroup.client import Producer
-from sharegroup.dead_letters.letter import DEAD_REASON
+from sharegroup.dead_letters.letter_headers import DEAD_REASON
 from sharegroup.dead_letters.story import RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import UNROUTED, story_headers
 from sharegroup.worker import App, DeadLetter, Retry

@@ -19,9 +19,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sharegroup import stop_signals
+from sharegroup.__main__ import _is_supervised
 from sharegroup.cli.worker.worker import command
 from sharegroup.client import AdminClient, OffsetSpec, TopicPartition
-from sharegroup.worker.supervision.child_process import resident_bytes
+from sharegroup.worker.lifecycle.channel import Channel
+from sharegroup.worker.lifecycle.supervised import Supervised as FactsOfProcess
+from sharegroup.worker.supervision.child_process import ChildProcess, resident_bytes
 from tests.integration.worker.processes import WorkerProcess, facts_of
 from tests.integration.worker.test_life import lag, send
 from tests.support.limits import HANGING_SECONDS
@@ -299,6 +303,79 @@ def test_closed_terminal_stops_and_a_hangup_from_elsewhere_reloads(
     wait(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, "the end of the supervisor")
     there.wait_no_children()
     assert there.printed().splitlines()[-1].endswith(" code=0")
+
+
+# The first moments.
+
+
+def test_process_without_a_channel_is_killed_and_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when a reload is cancelled at this place."""
+
+    async def cancelled(_: socket.socket) -> Channel:
+        raise asyncio.CancelledError
+
+    async def start() -> None:
+        monkeypatch.setattr(Channel, "over", cancelled)
+        before = os.listdir("/proc/self/fd")
+        facts = FactsOfProcess(number=1, channel=-1, lifeline=-1)
+        for _ in range(3):
+            with pytest.raises(asyncio.CancelledError):
+                await ChildProcess.start(["sleep", "600"], facts, os.environ)
+        while len(os.listdir("/proc/self/fd")) > len(before):
+            await asyncio.sleep(0.01)
+
+    async def limited() -> None:
+        async with asyncio.timeout(HANGING_SECONDS):
+            await start()
+
+    asyncio.run(limited())
+
+
+@pytest.mark.slow
+def test_signals_before_a_process_handles_them_end_nothing(tmp_path: Path) -> None:
+    """The supervisor while it imports, and its process while that imports the application."""
+    text = application("127.0.0.1:1", "billing", "orders")
+    with Supervised(tmp_path, f"note('imports')\ntime.sleep(1)\n{text}", "-n", "1") as there:
+        there.wait_until(lambda: holds_signals(there.pid), "its first step")
+        for number in stop_signals.HELD:
+            there.signal(number)
+        there.wait_lines("supervising", 1)
+        there.wait_noted("imports")
+        children = Path(f"/proc/{there.pid}/task/{there.pid}/children").read_text().split()
+        first = int(children[0])  # The reload that was asked for has started another.
+        for number in stop_signals.HELD:
+            os.kill(first, number)
+        there.wait_until(lambda: not holds_signals(first), "its handlers")
+        os.kill(first, signal.SIGHUP)
+        time.sleep(0.2)
+        assert is_alive(first)
+        there.signal(signal.SIGTERM)
+        assert there.wait() == 0
+
+
+def holds_signals(pid: int) -> bool:
+    """Whether SIGHUP waits until the process handles it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (blocked,) = re.findall(r"^SigBlk:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(blocked, 16) >> (signal.SIGHUP - 1) & 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "holds"),
+    [
+        (["worker", "shop:app", "-n", "4"], True),
+        (["worker", "run", "shop:app", "-n4"], True),
+        (["worker", "shop:app", "--processes=4"], True),
+        (["worker", "shop:app"], False),
+        (["tail", "orders", "-n", "4"], False),
+    ],
+)
+def test_signals_wait_from_the_first_step_of_a_supervisor(
+    arguments: list[str], holds: bool
+) -> None:
+    assert _is_supervised(arguments) is holds
 
 
 # The command line.

@@ -341,7 +341,7 @@ def test_sync_of_another_protocol_is_refused() -> None:
     assert scene.synced(scene.sync(a, 1, protocol=None, protocol_type=None)) == b"A"
 
 
-@pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001, -1])
+@pytest.mark.parametrize("session_timeout_ms", [999, 1_800_001, -1])
 def test_session_timeout_out_of_range_is_refused(session_timeout_ms: int) -> None:
     with pytest.raises(InvalidSessionTimeout):
         Scene().ask_to_join("a", session_timeout_ms=session_timeout_ms)

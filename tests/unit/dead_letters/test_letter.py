@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, strategies as st
 
-from sharegroup.dead_letters.letter import TOLD, Letter, letter_of
+from sharegroup.dead_letters.letter import Letter, letter_of
+from sharegroup.dead_letters.letter_headers import TOLD
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.redrive_copies import sent_back_headers
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story

@@ -42,6 +42,7 @@ stories = st.builds(
     trace=st.none() | st.just("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     cancelled_by=st.none()
     | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
+    age_from_ms=st.none() | times,
     id=st.none() | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True),
 )
 foreign = st.lists(

@@ -80,3 +80,23 @@ def test_cancelled_tasks_lose_no_slot() -> None:
             pass
 
     asyncio.run(main())
+
+
+def test_tasks_that_are_cancelled_together_end_as_cancelled() -> None:
+    async def main() -> None:
+        gate = PriorityGate(1)
+
+        async def task() -> None:
+            async with gate.turn(0):
+                await asyncio.Event().wait()
+
+        tasks = [asyncio.create_task(task()) for _ in range(3)]
+        await asyncio.sleep(0)
+        for running_or_waiting in tasks:
+            running_or_waiting.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError] * 3
+        async with asyncio.timeout(5), gate.turn(0):
+            pass
+
+    asyncio.run(main())

@@ -189,11 +189,16 @@ def paused(process: int) -> Iterator[None]:
     reading, writing = os.pipe()
     guard = os.fork()
     if guard == 0:
-        os.close(writing)
-        # The end of the file means that the parent has finished, or has died.
-        select.select([reading], [], [], PAUSE_SECONDS_MAX)
-        os.kill(process, signal.SIGCONT)
-        os._exit(0)
+        try:
+            os.close(writing)
+            # The end of the file means that the parent has finished, or has died. Unlike `select`,
+            # `poll` takes descriptors from 1,024 on.
+            end = select.poll()
+            end.register(reading, select.POLLIN)
+            end.poll(PAUSE_SECONDS_MAX * 1000)
+        finally:  # Whatever fails, this process runs none of its parent's code.
+            os.kill(process, signal.SIGCONT)
+            os._exit(0)
     os.close(reading)
     try:
         os.kill(process, signal.SIGSTOP)

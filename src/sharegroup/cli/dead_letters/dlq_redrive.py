@@ -35,7 +35,8 @@ from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import KafkaError
 from sharegroup.jobs import Job, Jobs, redrive_request
 
-GC_THRESHOLDS = (100_000, 20, 100)
+GC_THRESHOLDS = (400_000, 20, 100)
+"""The first is several times the number of objects in a slice of a job, so few collections run."""
 
 
 redrive_options = gathered(

@@ -69,7 +69,9 @@ async def _readable(fd: int, stop: asyncio.Event) -> bool:
 
 
 async def _writable(fd: int) -> None:
-    if select.select((), (fd,), (), 0)[1]:
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    if room.poll(0):
         return  # The common case, without a turn of the event loop.
     loop = asyncio.get_running_loop()
     ready = loop.create_future()

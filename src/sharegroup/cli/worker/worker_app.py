@@ -118,12 +118,25 @@ def load(name: str) -> App:
                 f"{module_name} has no {part!r}; {_apps_text(module)}", param_hint=HINT
             )
         value = getattr(value, part)
-    if not isinstance(value, App):
+    app = _app_of(value)
+    if app is None:
         raise click.BadParameter(
             f"{name} is of type {type(value).__name__}, not an App; {_apps_text(module)}",
             param_hint=HINT,
         )
-    return value
+    return app
+
+
+def _app_of(value: object) -> App | None:
+    """Return the application that a value is or has below it; None for all others."""
+    if isinstance(value, App):
+        return value
+    # Only if the application has imported it.
+    tasks = sys.modules.get("sharegroup.worker.tasks.task_app")
+    if tasks is not None and isinstance(value, tasks.TaskApp):
+        app: App = value.worker_app
+        return app
+    return None
 
 
 def _imported(name: str) -> ModuleType:
@@ -177,7 +190,8 @@ def _only_app(module: ModuleType) -> App:
 
 
 def _apps(module: ModuleType) -> dict[str, App]:
-    return {name: value for name, value in vars(module).items() if isinstance(value, App)}
+    values = {name: _app_of(value) for name, value in vars(module).items()}
+    return {name: app for name, app in values.items() if app is not None}
 
 
 def _apps_text(module: ModuleType) -> str:

@@ -30,8 +30,12 @@ from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX
 from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
 from sharegroup.wire.batches.records import DecodedRecord
 
-RECORDS_MIN = 500
-"""Records that are yielded together, plus up to one batch."""
+RECORDS_MIN = 100
+"""Records that are yielded together, plus up to one batch.
+
+So many dead letters, with two dozen headers each, fit into a processor's cache.  With 500 a redrive
+took a quarter more time for each.
+"""
 
 
 class TopicMadeAgain(UnknownTopicOrPartition, retriable=False):

@@ -581,7 +581,10 @@ def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> 
             raise TypeError(
                 f"header {header_name!r}: expected bytes or None, got {type(header_value).__name__}"
             )
-        size += len(header_name.encode()) + (0 if header_value is None else len(header_value)) + 4
+        # Most names are ASCII, whose characters are bytes.
+        size += len(header_name if header_name.isascii() else header_name.encode()) + 4
+        if header_value is not None:
+            size += len(header_value)
     return size
 
 

@@ -22,7 +22,7 @@ from sharegroup.wire.batches.records import DecodedRecord
 PLAIN_HEADERS = frozenset({
     story_headers.ORIGIN_TOPIC, story_headers.ORIGIN_PARTITION, story_headers.ORIGIN_OFFSET,
     story_headers.ORIGIN_TIMESTAMP, story_headers.FAILURES, story_headers.DUE,
-    story_headers.REDRIVES, story_headers.REDRIVE_ID,
+    story_headers.REDRIVES, story_headers.REDRIVE_ID, story_headers.AGE_FROM,
 })  # fmt: skip
 """The headers of ours that quote nothing of a record."""
 OUR_HEADERS = "__"

@@ -1,7 +1,8 @@
 """Decides when a record expires, from its timestamp and from its header ``expires``; pure.
 
-    timestamp --- after ---> expires            a record of a topic, and its retries
-    due time  --- after ---> expires            one that was sent with a delay, or redriven
+    timestamp ------------- after ---> expires  a record of a topic, and its retries
+    due time, redrive ----- after ---> expires  one that was sent with a delay, or redriven, and its
+                                                retries, whose stories have this time (`aged`)
     header ``expires``                          as it says; not of one that was redriven
 
 Somebody who redrives a dead letter wants it to run, although it is old.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sharegroup.dead_letters.story import Story
@@ -34,14 +36,38 @@ def expires_at_ms(expiry: Expiry, delivery: DeliveredRecord, story: Story) -> in
     by_header = None if story.redrives else _of_header(delivery.headers)
     if expiry.after_ms is None:
         return by_header
-    origin = story.origin
-    # The delivered record of these has the time at which it was due, or redriven.
-    counts_anew = story.redrives or (origin is not None and origin.partition == NOWHERE)
-    sent_ms = delivery.timestamp_ms if origin is None or counts_anew else origin.timestamp_ms
-    if sent_ms < 0:  # A record without a timestamp has no age.
+    from_ms = _age_from_ms(delivery, story)
+    if from_ms < 0:  # A record without a timestamp has no age.
         return by_header
-    by_age = sent_ms + expiry.after_ms
+    by_age = from_ms + expiry.after_ms
     return by_age if by_header is None else min(by_age, by_header)
+
+
+def aged(story: Story, delivery: DeliveredRecord, before: Story) -> Story:
+    """Return the story of a record that is about to wait, with the time its age counts from.
+
+    ``before`` is its story as it was delivered.  Otherwise each retry of a record that was sent
+    with a delay, or redriven, would begin its age anew.
+    """
+    from_ms = _age_from_ms(delivery, before)
+    if from_ms < 0 or not _counts_anew(before):
+        return story
+    return replace(story, age_from_ms=from_ms)
+
+
+def _age_from_ms(delivery: DeliveredRecord, story: Story) -> int:
+    if story.age_from_ms is not None:
+        return story.age_from_ms
+    if not _counts_anew(story):
+        return delivery.timestamp_ms if story.origin is None else story.origin.timestamp_ms
+    if not story.redrives and story.due_ms is not None:
+        return story.due_ms  # It may have been moved, and so written, long after.
+    return delivery.timestamp_ms
+
+
+def _counts_anew(story: Story) -> bool:
+    """Whether the age of a record counts from when it was due, or redriven, and not sent."""
+    return story.redrives > 0 or (story.origin is not None and story.origin.partition == NOWHERE)
 
 
 def expires_header(at_ms: int) -> Header:

@@ -26,7 +26,8 @@ from sharegroup.worker.stores.store import Store
 
 PARTITIONS_MAX = 2**31 - 1
 
-_GROUP = re.compile(r"[a-zA-Z0-9._-]{1,220}")
+GROUP_CHARACTERS_MAX = 220
+_GROUP = re.compile(rf"[a-zA-Z0-9._-]{{1,{GROUP_CHARACTERS_MAX}}}")
 
 
 def checked_topic(name: object, whose: str) -> str:
@@ -51,8 +52,8 @@ def checked_group(name: object, declared_by: str = "share_group") -> str:
             f"write @app.{declared_by}('group', topics='topic') above the handler"
         )
     raise InvalidConfig(
-        f"{declared_by.replace('_', ' ')} {name!r}: expected 1 to 220 of the characters "
-        f"a-z A-Z 0-9 . _ -, because its own topics are named <group>.retry and so on"
+        f"{declared_by.replace('_', ' ')} {name!r}: expected 1 to {GROUP_CHARACTERS_MAX} of the "
+        f"characters a-z A-Z 0-9 . _ -, because its own topics are named <group>.retry and so on"
     )
 
 

@@ -53,12 +53,38 @@ def outputs_of(
 ) -> list[Codec | None]:
     """Return the codec of the topic `to` of each route; None for a route without one.
 
-    Raises InvalidConfig if such a topic is unknown, or if two disagree about the type of its
-    values.
+    Raises InvalidConfig if such a topic is unknown, if two disagree about the type of its values,
+    or if handlers send to each other in a loop.
     """
     check_no_reader(routes, app_name)
+    for route in routes:
+        if route.to is not None:
+            _check_no_loop(route, routes)
     topics = {topic.name: topic for topic in declared}
     return [None if route.to is None else _codec(route, routes, topics) for route in routes]
+
+
+def _check_no_loop(route: Route, routes: Sequence[Route]) -> None:
+    """Raise InvalidConfig if what the handler sends comes back to it, through other handlers."""
+    name = route.shape.name
+    paths = [(route.to, name)]
+    seen: set[str | None] = {None}
+    while paths:
+        topic, path = paths.pop()
+        if topic in seen:
+            continue
+        seen.add(topic)
+        for reader in routes:
+            if topic not in reader.topics:
+                continue
+            longer = f"{path} -> {reader.shape.name}"
+            if reader is route:
+                raise InvalidConfig(
+                    f"{route.kind} group {route.group!r}, handler {name}: to={route.to!r} forms a "
+                    f"loop ({longer}), in which a record would circle for ever; if it ends, call "
+                    f"`await {name}.send(...)` in the last handler instead of its `to`"
+                )
+            paths.append((reader.to, longer))
 
 
 def _codec(route: Route, routes: Sequence[Route], topics: Mapping[str, TopicDeclaration]) -> Codec:

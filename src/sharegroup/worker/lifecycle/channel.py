@@ -62,9 +62,10 @@ async def _answer(
                 call()
                 continue
             response = await _response(word, pages)
-            assert isinstance(response.body, bytes), "pages of a worker are made at once"
-            head = f"{response.status} {len(response.body)} {response.content_type}\n"
-            writer.write(head.encode() + response.body)
+            body = response.body
+            assert isinstance(body, bytes), "pages of a worker are made at once"
+            head = f"{response.status} {len(body)} {response.content_type}\n"
+            writer.write(head.encode() + body)
             await writer.drain()
     except OSError as error:  # The lifeline sees the end of the supervisor, too, and acts on it.
         log.debug("event=channel_ended error=%r", error)
@@ -75,10 +76,27 @@ async def _response(path: str, pages: Mapping[str, Page]) -> HttpResponse:
     if page is None:
         return HttpResponse(404, f"no page {path}\n".encode())
     try:
-        return await page()
+        return _small_enough(path, await page())
     except Exception as error:  # A bug in a page must not end the worker; the response reports it.
         log.exception("event=page_failed path=%s", path)
         return HttpResponse(500, f"{type(error).__name__}: {error}\n".encode())
+
+
+def _small_enough(path: str, response: HttpResponse) -> HttpResponse:
+    """Return the response, or an error in place of one for which the channel would end.
+
+    The supervisor would take this process for one that hangs.
+    """
+    size = len(response.body) if isinstance(response.body, bytes) else 0
+    if size <= BODY_BYTES_MAX:
+        return response
+    log.error(
+        "event=page_too_large path=%s bytes=%s bytes_max=%s action='the page is left out; have "
+        "fewer metrics, or labels with fewer values'",
+        *(path, size, BODY_BYTES_MAX),
+    )
+    text = f"{path} has {size} bytes; expected up to {BODY_BYTES_MAX}\n"
+    return HttpResponse(500, text.encode())
 
 
 class Channel:

@@ -135,7 +135,10 @@ class Program:
         """Run from the start to the exit code."""
         is_watched = self._around.watcher is not None
         self._app.obey = self._wishes.obey
-        with listening(self._wishes, to_interrupts=not is_watched):
+        # That of a supervised process is meant for its supervisor: who signals all of them wants a
+        # reload, and a stop would be one that nobody undoes.
+        on_hangup = None if self._around.supervisor is None else _do_nothing
+        with listening(self._wishes, to_interrupts=not is_watched, on_hangup=on_hangup):
             async with AsyncExitStack() as stack:
                 if is_watched:
                     _background(stack, self._stop_with_watcher())
@@ -402,6 +405,10 @@ def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     """Run this coroutine in a task until the stack is closed."""
     task = asyncio.ensure_future(work)
     stack.callback(task.cancel)
+
+
+def _do_nothing() -> None:
+    """Handle a signal that is meant for another process."""
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@
     SIGUSR1                   quiet: take no more records, finish the records taken
     SIGUSR2                   take records again
 
-In a supervisor, SIGHUP replaces the processes instead.
+In a supervisor, SIGHUP replaces the processes instead; its processes ignore it.
 
 A signal only adds a wish to a queue that the program reads.  Nothing else runs in a signal handler.
 """
@@ -115,6 +115,7 @@ def listening(
         handled[signal.SIGINT] = lambda: None
     for number, call in handled.items():
         loop.add_signal_handler(number, call)
+    stop_signals.release()  # A supervisor and its processes hold them from their begin.
     try:
         yield
     finally:

@@ -22,6 +22,7 @@ from sharegroup.worker.results.reply import Reply, ReplyAddress
 ASKS_MAX = 10_000
 """The number of asks of a process that may wait at a time."""
 PUBLIC = "sharegroup.worker"
+STOPPED = "the application stopped"
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Asks:
         self._count = 0
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         self._starting: asyncio.Task[None] | None = None
-        """Starts the reader, for all asks that wait for it; None if nothing is being started."""
+        """Starts the reader; None if that is done, or was not begun."""
         self._is_closed = False
         self._partition = 0
         self._reader: asyncio.Task[None] | None = None
@@ -112,10 +113,10 @@ class Asks:
     async def begin(self) -> tuple[ReplyAddress, asyncio.Future[Reply]]:
         """Begin an ask; returns where its reply goes, and what becomes the reply.
 
-        Call `end` afterwards.  Raises KafkaError if the topic for replies cannot be read.
+        Call `end` afterwards.  Raises KafkaError if the topic for replies cannot be read, and
+        AskEnded after `close`.
         """
-        while self._reader is None:  # One that was started may have ended before this goes on.
-            await self._started()
+        await self._read_by_now()
         if len(self._waiting) >= self._asks_max:
             raise TooManyAsks(
                 f"{len(self._waiting)} asks wait for their replies in this process; expected at "
@@ -136,34 +137,35 @@ class Asks:
     async def close(self) -> None:
         """End the reader and all asks."""
         self._is_closed = True
-        if self._starting is not None:
-            await _cancelled(self._starting)
-        if self._reader is not None:
-            await _cancelled(self._reader)
+        tasks = [task for task in (self._starting, self._reader) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self._close_log()  # A reader that was cancelled before its first step has not.
-        self._fail("the application stopped")
+        self._fail(STOPPED)
 
-    async def _started(self) -> None:
-        """Wait until the reader is started.
+    async def _read_by_now(self) -> None:
+        """Wait until replies are read.
 
-        An ask that waits no longer leaves the start alone: on a slow broker, asks whose time-outs
-        are shorter than a start would begin it anew for ever.
+        One start serves all asks, and goes on if they end: otherwise asks that wait for a shorter
+        time than a start takes would never get a reply.
         """
+        while self._reader is None and not self._is_closed:
+            if self._starting is None:
+                self._starting = asyncio.create_task(self._start(), name="replies-start")
+                self._starting.add_done_callback(self._started)
+            starting = self._starting
+            await asyncio.wait((starting,))
+            if not starting.cancelled():
+                starting.result()
         if self._is_closed:
-            raise AskEnded("ask: the application stopped; the request was not sent")
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start(), name="replies-start")
-            self._starting.add_done_callback(self._was_started)
-        starting = self._starting
-        await asyncio.wait((starting,))
-        if not starting.cancelled():  # That is the stop, which is looked at above.
-            starting.result()
+            raise AskEnded(f"ask: {STOPPED}; the request was not sent")
 
-    def _was_started(self, starting: asyncio.Task[None]) -> None:
+    def _started(self, starting: asyncio.Task[None]) -> None:
         self._starting = None
-        error = None if starting.cancelled() else starting.exception()
-        if error is not None:  # Told to the asks that wait for it, of which there may be none.
-            log.debug("event=replies.not_started topic=%s error=%r", self._topic, error)
+        if not starting.cancelled():
+            starting.exception()  # Raised in the asks that wait, of which there may be none.
 
     async def _start(self) -> None:
         reply_log = self._open_log(self._topic)
@@ -176,7 +178,7 @@ class Asks:
         self._reader = asyncio.create_task(self._read(reply_log), name="replies")
 
     async def _read(self, reply_log: ReplyLog) -> None:
-        why = "the application stopped"
+        why = STOPPED
         try:
             while True:
                 for reply in await reply_log.read():
@@ -220,8 +222,4 @@ class Asks:
         for reply in waiting.values():
             if not reply.done():
                 reply.set_exception(AskEnded(f"ask: {why}; the record may still be handled"))
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait((task,))
+                reply.exception()  # An ask whose request cannot be written does not look at it.

@@ -1,12 +1,14 @@
 """Requests for a reply, and replies: what is in the headers of their records.
 
-    request    sharegroup-reply: <partition>/<process>.<number>
+    request    sharegroup-reply: <partition>/<process>.<number>/<group>
     reply      key: <process>.<number>      value: what the handler returned
                sharegroup-outcome: succeeded | failed, and for a failure its class, text and reason
 
 A request names no topic: a worker replies to the one of its application alone
-(`declarations.replies`).  Everybody who may write to a topic can write such headers, so all are
-validated.
+(`declarations.replies`).  It names the group of the handler that is asked, because other groups may
+read its topic, and reply to requests of their own.
+
+Everybody who may write to a topic can write such headers, so all are validated.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sharegroup.worker.declarations.checks import GROUP_CHARACTERS_MAX
 from sharegroup.worker.declarations.replies import PARTITIONS
 from sharegroup.worker.ports import Header
 from sharegroup.worker.results.result import Result, ResultState
@@ -30,7 +33,9 @@ _NUMBER_MAX = 2**31
 REPLY_BYTES_MAX = 900 * 1024
 """A larger return value is not sent, because a broker takes records of 1 MiB by default."""
 TOO_LARGE = "reply-too-large"
-_ADDRESS = re.compile(rb"([0-9]{1,4})/([0-9a-f]{16}\.[0-9]{1,15})")
+_ADDRESS = re.compile(
+    rb"([0-9]{1,4})/([0-9a-f]{16}\.[0-9]{1,15})(?:/([A-Za-z0-9._-]{1,%d}))?" % GROUP_CHARACTERS_MAX
+)
 _ASK_ID = re.compile(rb"[0-9a-f]{16}\.[0-9]{1,15}")
 
 
@@ -40,9 +45,9 @@ class ReplyAddress(NamedTuple):
     partition: int
     ask_id: str
 
-    def header(self) -> Header:
-        """Return the header of the request."""
-        return REPLY_HEADER, f"{self.partition}/{self.ask_id}".encode("ascii")
+    def header(self, group: str) -> Header:
+        """Return the header of a request to a handler of this group."""
+        return REPLY_HEADER, f"{self.partition}/{self.ask_id}/{group}".encode("ascii")
 
 
 class Reply(NamedTuple):
@@ -57,12 +62,18 @@ class Reply(NamedTuple):
     attempts: int = 0
 
 
-def address_of(headers: Sequence[Header]) -> ReplyAddress | None:
-    """Return where the reply to a record goes; None if none is asked for, or not validly."""
+def address_of(headers: Sequence[Header], group: str) -> ReplyAddress | None:
+    """Return where the reply of a group to a record goes.
+
+    None if none is asked for, or of another group, or not validly.  A request that names no group
+    is for each one.
+    """
     for name, content in reversed(headers):
         if name == REPLY_HEADER:
             match = None if content is None else _ADDRESS.fullmatch(content)
             if match is None or int(match[1]) >= PARTITIONS:
+                return None
+            if match[3] not in (None, group.encode()):
                 return None
             return ReplyAddress(int(match[1]), match[2].decode("ascii"))
     return None

@@ -24,6 +24,12 @@ from sharegroup.worker.stores.store import VALUE_BYTES_MAX, StoreUnavailable
 
 ID_HEADER = "sharegroup-id"
 """The header with the id of a record's result."""
+KEEP_HEADER, NOT_KEPT = "sharegroup-result", "none"
+"""The header, and its content, of a record whose result nobody looks at."""
+TRACE_CHARACTERS_MAX = 3_000
+TRACE_CHARACTERS_FOREIGN_MAX = 1_000
+"""The same for a text with characters that take up to six bytes in JSON."""
+TRACE_BYTES_MAX = 6 * 1024
 PLACE_CHARACTERS_MAX = 300
 """The name of a topic, a partition and an offset."""
 FACTS_BYTES_MAX = 16 * 1024
@@ -63,6 +69,8 @@ class Result(Generic[T]):
     error_text: str = ""
     reason: str = ""
     """Why it failed, as the dead letter has it; empty unless it failed."""
+    traceback: str = ""
+    """The end of the traceback of the last error, redacted; empty unless it failed."""
     attempts: int = 0
     """The runs of its handler that ended."""
     handler: str = ""
@@ -76,6 +84,7 @@ class Result(Generic[T]):
 
 
 _FIELDS = {
+    "traceback": str,
     **dict.fromkeys(("state", "error_class", "error_text", "reason", "handler"), str),
     **dict.fromkeys(("worker_id", "id"), str),
     **dict.fromkeys(("omitted_bytes", "attempts", "sent_ms", "started_ms", "ended_ms"), int),
@@ -143,9 +152,22 @@ def written(result: Result[bytes]) -> bytes:
         "handler": result.handler[:NAME_CHARACTERS_MAX],
         "worker_id": result.worker_id[:NAME_CHARACTERS_MAX],
         "reason": result.reason[:REASON_CHARACTERS_MAX],
+        "traceback": trace_kept(result.traceback),
     }
     # ASCII, because an error's text may have lone surrogates, which UTF-8 cannot encode.
     return json.dumps(facts).encode("ascii") + b"\n" + (value or b"")
+
+
+def trace_kept(trace: str) -> str:
+    """Return the end of a traceback, which is next to the error, as long as it is kept."""
+    kept = trace[-TRACE_CHARACTERS_MAX:]
+    is_short = len(json.dumps(kept)) <= TRACE_BYTES_MAX
+    return kept if is_short else kept[-TRACE_CHARACTERS_FOREIGN_MAX:]
+
+
+def is_kept(headers: Sequence[Header]) -> bool:
+    """Whether the result of a record is to be kept, if its handler has results."""
+    return all(header != (KEEP_HEADER, NOT_KEPT.encode()) for header in headers)
 
 
 def parsed(data: bytes, decode: Callable[[bytes], T]) -> Result[T]:
@@ -153,6 +175,7 @@ def parsed(data: bytes, decode: Callable[[bytes], T]) -> Result[T]:
     line, _, value = data.partition(b"\n")
     try:
         document = object_of(line, bytes_max=FACTS_BYTES_MAX)
+        document.setdefault("traceback", "")  # An earlier version has none.
         facts = typed_fields(document, {**_FIELDS, "has_value": int})
         state = ResultState(facts.pop("state"))
         has_value = facts.pop("has_value")

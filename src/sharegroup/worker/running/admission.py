@@ -11,6 +11,7 @@ of its key.  Only routes that declare one of these options have an `Admission`.
 
 from __future__ import annotations
 
+from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.worker.decisions.decide import ACCEPT, expired
 from sharegroup.worker.decisions.expiring import expires_at_ms
 from sharegroup.worker.declarations.policies import takes_payload
@@ -19,6 +20,7 @@ from sharegroup.worker.records.record import Record
 from sharegroup.worker.running.breaker import Breaker
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.record_queue import RecordQueue
+from sharegroup.worker.running.returned import FILTERED
 from sharegroup.worker.running.settlement import Settlement
 from sharegroup.worker.running.taken_record import NOT_DECODED, OrderByFailure, TakenRecord
 from sharegroup.worker.telemetry.state import HandlerCounts
@@ -91,17 +93,21 @@ class Admission:
             return True
         self._counts.filtered += 1
         self._parts.events.tell("record.filtered", record)
-        self._settlement.carry_out(record, ACCEPT)  # 28
+        self._settlement.skip(record, FILTERED)  # 28
         return False
 
     def add_due(self, record: TakenRecord) -> None:
-        """Add a held record that is due to the queue, unless it has expired meanwhile."""
+        """Add a held record that is due to the queue, unless it has expired meanwhile.
+
+        A filter that has failed is asked again here, also about a record that was delivered before:
+        it has not ended this process.  An open breaker parks what is in the queue.
+        """
         if record.is_done:
             return
         if self._only is not None and type(record.payload) is OrderByFailure:
             # Nothing is known of it: the filter, or `order_by`, has failed.
             record.payload = NOT_DECODED
-            if self.admits(record):
+            if not self.has_expired(record) and self.wants(record):
                 self._queue.add(record)
                 self._queue.wake_one()
         elif not self.has_expired(record):
@@ -116,7 +122,11 @@ class Admission:
             return False
         self._counts.expired += 1
         self._parts.events.tell("record.expired", record, None, {"expired_at_ms": at_ms})
-        self._settlement.carry_out(record, expired(record.story, self._expiry))
+        step = expired(record.story, self._expiry)
+        if step is ACCEPT:
+            self._settlement.skip(record, DeadLetterReason.EXPIRED)
+        else:
+            self._settlement.carry_out(record, step)
         return True
 
     def _is_wanted(self, record: TakenRecord) -> bool:

@@ -20,7 +20,7 @@ from sharegroup.worker.decisions.decide import Postpone, Step, decisive, put_asi
 from sharegroup.worker.declarations.policies import CircuitBreaker
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.payloads.codec import UnreadablePayload
-from sharegroup.worker.records.outcomes import HandlerDecision
+from sharegroup.worker.records.outcomes import HandlerDecision, HandlingTimeout
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.settlement import Settlement
@@ -83,7 +83,10 @@ class Breaker:
         """Note a run that raised, or was interrupted because it took too long."""
         error = decisive(error, self._route.retry)
         kind = type(error)  # Not `isinstance`, which would ask the error for its class.
-        if issubclass(kind, NEUTRAL) or not issubclass(kind, self._declared.classes):
+        if issubclass(kind, NEUTRAL):
+            return
+        # A service that hangs is down, too, whatever classes are declared.
+        if not issubclass(kind, (*self._declared.classes, HandlingTimeout)):
             return
         if self._circuit.observe(has_failed=True, begun_at=begun_at):
             self._open(error)

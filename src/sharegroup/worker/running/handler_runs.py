@@ -84,16 +84,18 @@ class HandlerRuns:
         if delivery.is_lost or now >= delivery.deadline:
             self._settlement.lost(record)
             return False
-        # It may have expired while it waited.
-        if self._admission is not None and self._admission.has_expired(record):
-            return False
-        if (
+        # Also if it has expired: one that has the turn to run alone must take it, or `Alone` would
+        # have it put aside beside its dead letter.
+        is_again = (
             (delivery.delivery_count > 1 or record.story.suspicions)
             and record.handler_record is None  # Not a held retry.
-            and not (
-                self.may_run_again(record)
-                and (self._admission is None or self._admission.wants(record))
-            )
+        )
+        if is_again and not self.may_run_again(record):
+            return False
+        admission = self._admission
+        # It may have expired while it waited.
+        if admission is not None and (
+            admission.has_expired(record) or (is_again and not admission.wants(record))
         ):
             return False
         counts = self._counts

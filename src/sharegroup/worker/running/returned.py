@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers
+from sharegroup.errors import RequestTimedOut
 from sharegroup.worker.decisions.decide import Bury
-from sharegroup.worker.decisions.messages import class_name, message_of
+from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Middleware, Proceed
@@ -32,13 +33,16 @@ from sharegroup.worker.records.record import CURRENT_OUTBOX, CURRENT_SLOT, Recor
 from sharegroup.worker.results.reply import REPLY_HEADER, ReplyAddress, address_of, reply_of
 from sharegroup.worker.results.result import (
     ID_HEADER,
+    KEEP_HEADER,
     Result,
     ResultState,
     id_of,
+    is_kept,
     parsed,
     result_name,
     written,
 )
+from sharegroup.worker.results.time_limit import TimeIsOver, within
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.sender import Outlet
 from sharegroup.worker.stores.store import Store, StoreUnavailable
@@ -46,11 +50,19 @@ from sharegroup.worker.telemetry.state import HandlerCounts
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 STORE_TRIES = 4
 """A result is written this often before its handler's run counts as failed."""
+STORE_SECONDS = 15.0
+"""The time of a try; more than those after which our own stores give up (`stores`)."""
 STORE_PAUSE_MS_MIN = 200
 STORE_PAUSE_MS_MAX = 2_000
+REPLY_SECONDS = 5.0
+"""The time in which a reply is written; the handler's place is occupied meanwhile."""
 TEXT_CHARACTERS_MAX = 500
+FILTERED = "filtered"
+"""Why a record is not handled that the filter of its handler does not want."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 """The trace of a record that was sent on begins with the run that sent it, if runs are traced."""
 
@@ -101,14 +113,23 @@ class Returned:
         """Keep what the handler returns or raises as the record's result, and reply."""
         record = call.record
         record.begun_ms = started_ms = self._clock.wall_ms()
+        # Its limit is that of the handler.  A store or a broker that is slow must not let one run
+        # again that has returned, or whose error is final.
+        waiting = CURRENT_SLOT.get().waiting
         try:
             value = await proceed(call)
         except Exception as error:
             if self._route.retry is not None and not isinstance(error, Reject | Release):
-                await self._keep_failure(record, error, started_ms)
+                with waiting():
+                    await self._keep_failure(record, error, started_ms)
             raise
-        if not _is_accepted(record):
-            return value
+        if _is_accepted(record):
+            with waiting():
+                await self._report_success(call, value, started_ms)
+        return value
+
+    async def _report_success(self, call: Call, value: Any, started_ms: int) -> None:
+        record = call.record
         result = await self._done_before(record) if call.passed_over else None
         if result is None:
             encoded = await self._encoded(value)
@@ -118,9 +139,8 @@ class Returned:
                 attempts=record.attempt,
                 started_ms=started_ms,
             )
-            await self._keep(result)
+            await self._keep(result, record.headers)
         await self._reply(record.delivery.headers, result)
-        return value
 
     # A record that failed finally.
 
@@ -136,14 +156,33 @@ class Returned:
             error_class=name,
             error_text=text,
             reason=str(step.reason),
+            traceback="" if error is None else trace_of(error, self._route.redaction),
             attempts=story.failures,
             started_ms=getattr(record.handler_record, "begun_ms", 0),
         )
-        try:
-            await self._keep(result)
-        # A store of the application may raise anything, and the record must be settled.
-        except Exception as unkept:  # noqa: BLE001
-            self._not_written("result", result, unkept)
+        headers = record.delivery.headers
+        await self._try_to_keep(result, headers)
+        await self._reply(headers, result)
+
+    # A record that is accepted without a run.
+
+    def tells_skipped(self, record: TakenRecord, reason: str) -> bool:
+        """Whether anything is to be written about it; for most records of a filter, nothing is."""
+        has_result = reason != FILTERED and self._route.result_seconds > 0
+        return has_result or self._address(record.delivery.headers) is not None
+
+    async def skipped(self, record: TakenRecord, reason: str) -> None:
+        """Keep and reply that a record is not handled.
+
+        One that the filter of the handler does not want has no result: such records may be many.
+        """
+        result = self._result(
+            *(record.delivery, record.story, ResultState.FAILED),
+            reason=reason,
+            attempts=record.story.failures,
+        )
+        if reason != FILTERED:
+            await self._try_to_keep(result, record.delivery.headers)
         await self._reply(record.delivery.headers, result)
 
     # Their parts.
@@ -171,7 +210,7 @@ class Returned:
         """The headers of the record, with its id, and without what was meant for its handler."""
         topic, story = self._route.to, record.story
         assert topic is not None, "the route has the option"
-        left_out = (REPLY_HEADER, ID_HEADER)
+        left_out = (REPLY_HEADER, ID_HEADER, KEEP_HEADER)
         kept = [header for header in record.headers if header[0] not in left_out]
         traced = [header for header in kept if header[0] in TRACE_HEADERS]
         headers = [header for header in kept if header[0] not in TRACE_HEADERS]
@@ -220,7 +259,7 @@ class Returned:
             started_ms=started_ms,
         )
         try:
-            await self._put(result)
+            await self._put(result, record.headers)
         except Exception as unkept:  # noqa: BLE001  The failure of the handler counts.
             self._not_written("result", result, unkept)
 
@@ -233,18 +272,18 @@ class Returned:
         if store is None:
             return None
         result_id = id_of(record.headers, record.delivery, record.story)
-        data = await store.get(result_name(self._route.group, result_id))
+        data = await self._answered(store.get(result_name(self._route.group, result_id)))
         if data is None:
             return None
         result = parsed(data, bytes)
         return result if result.state is ResultState.SUCCEEDED else None
 
-    async def _keep(self, result: Result[bytes]) -> None:
+    async def _keep(self, result: Result[bytes], headers: Sequence[Header]) -> None:
         """Write a result, several times if the store is unavailable."""
         backoff = Backoff(STORE_PAUSE_MS_MIN, STORE_PAUSE_MS_MAX, chance=random.random)
         for left in reversed(range(STORE_TRIES)):
             try:
-                await self._put(result)
+                await self._put(result, headers)
             except StoreUnavailable:
                 if not left:
                     raise
@@ -253,27 +292,47 @@ class Returned:
             else:
                 return
 
-    async def _put(self, result: Result[bytes]) -> None:
+    async def _try_to_keep(self, result: Result[bytes], headers: Sequence[Header]) -> None:
+        try:
+            await self._keep(result, headers)
+        # A store of the application may raise anything, and the record must be settled.
+        except Exception as unkept:  # noqa: BLE001
+            self._not_written("result", result, unkept)
+
+    async def _put(self, result: Result[bytes], headers: Sequence[Header]) -> None:
         store = self._store()
-        if store is not None:
+        if store is not None and is_kept(headers):
             name = result_name(self._route.group, result.id)
             keep_seconds = self._route.result_seconds
-            await store.put(name, written(result), keep_seconds=keep_seconds)
+            await self._answered(store.put(name, written(result), keep_seconds=keep_seconds))
+
+    async def _answered(self, call: Awaitable[T]) -> T:
+        """Wait for a call of the store; raises StoreUnavailable if it does not answer."""
+        try:
+            return await within(STORE_SECONDS, self._clock, call)
+        except TimeIsOver:
+            raise StoreUnavailable(f"result: no answer within {STORE_SECONDS:g} s") from None
 
     def _store(self) -> Store | None:
         return self._outlet.store if self._route.result_seconds else None
 
     async def _reply(self, headers: Sequence[Header], result: Result[bytes]) -> None:
         """Reply if somebody asked; one that cannot be written is missed by its asker alone."""
-        address = address_of(headers) if self._route.replies else None
-        outbox = self._outlet.outbox
+        address, outbox = self._address(headers), self._outlet.outbox
         if address is None or outbox is None:
             return
         try:
-            await self._write_reply(outbox, address, result)
+            writing = self._write_reply(outbox, address, result)
+            await within(REPLY_SECONDS, self._clock, writing)
+        except TimeIsOver:
+            error = RequestTimedOut(f"no acknowledgement within {REPLY_SECONDS:g} s")
+            self._not_written("reply", result, error)
         # A closed producer raises other errors, too; the record must be settled.
         except Exception as error:  # noqa: BLE001
             self._not_written("reply", result, error)
+
+    def _address(self, headers: Sequence[Header]) -> ReplyAddress | None:
+        return address_of(headers, self._route.group) if self._route.replies else None
 
     async def _write_reply(
         self, outbox: Outbox, address: ReplyAddress, result: Result[bytes]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from sharegroup.client import IllegalStateError
 from sharegroup.dead_letters.reasons import DeadLetterReason
@@ -21,6 +21,7 @@ from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.consuming.owned_partition import ConsumedRecord
 from sharegroup.worker.dead_letters import Burier
 from sharegroup.worker.decisions.decide import (
+    ACCEPT,
     Accept,
     Bury,
     Hold,
@@ -30,6 +31,7 @@ from sharegroup.worker.decisions.decide import (
     put_aside,
     stay,
 )
+from sharegroup.worker.decisions.expiring import aged
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Outbox
 from sharegroup.worker.retrying.waiting import Moment
@@ -52,7 +54,7 @@ NO_TOPIC = "(none)"
 class Settlement:
     """Settles, holds, postpones or dead-letters the records of one route."""
 
-    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_report", "route")
+    __slots__ = ("_burier", "_counts", "_is_manual", "_parts", "_queue", "_returned", "route")
 
     def __init__(
         self,
@@ -68,8 +70,8 @@ class Settlement:
         self._counts = counts
         self._parts = parts
         self._is_manual = route.commit == "manual"
-        self._report = returned.failed if returned is not None and route.is_reported else None
-        """Writes the result of a record that failed finally; None if nobody is told."""
+        self._returned = returned if route.is_reported else None
+        """Writes the result of a record that did not succeed; None if nobody is told."""
         self._burier: Burier | None = None
         """Made for the first dead letter, because the member id is known by then."""
 
@@ -115,6 +117,13 @@ class Settlement:
                 self._bury(record, step)
             case _:
                 assert_never(step)
+
+    def skip(self, record: TakenRecord, reason: str) -> None:
+        """Accept a record without a run; who asked for its outcome is told why."""
+        if self._returned is None or not self._returned.tells_skipped(record, reason):
+            self.carry_out(record, ACCEPT)
+        else:
+            self._begin_report(record, self._accept_reported(record, reason))
 
     def run_alone(self, record: TakenRecord) -> None:
         """Have a record run while no other handler of the process runs, or put it aside."""
@@ -196,7 +205,7 @@ class Settlement:
         due_ms, clock = step.story.due_ms, self._parts.clock
         assert due_ms is not None, "a held record has a due time"
         delay_seconds = max(0.0, (due_ms - clock.wall_ms()) / 1000)
-        record.story = identified(step.story)
+        record.story = self._waiting(record, step.story)
         self._counts.held += 1
         # By the monotonic clock from here on: a step of the wall clock must not change the wait.
         self._parts.held.add(record, clock.now() + delay_seconds)
@@ -208,7 +217,7 @@ class Settlement:
         parts = self._parts
         decided = Moment.now(parts.clock)
         # Before the first attempt to write it, so that all attempts have the same id.
-        story = identified(step.story)
+        story = self._waiting(record, step.story)
         outbox = self._transaction_of(record)
         postponer = parts.postponer if outbox is None else parts.postponer.through(outbox)
         attempt = partial(postponer.postpone, record.delivery, story, decided)
@@ -220,6 +229,12 @@ class Settlement:
         give_back = self._give_back_of(record)
         write = PendingWrite(record, gate, attempt, parts.clock, give_back=give_back)
         parts.writes.begin(write, self._settle_postponed(write, story))
+
+    def _waiting(self, record: TakenRecord, story: Story) -> Story:
+        """Return the story of a record that is about to wait."""
+        if self.route.expiry is not None:
+            story = aged(story, record.delivery, record.story)
+        return identified(story)
 
     async def _settle_postponed(self, write: PendingWrite, story: Story) -> None:
         if await write.acknowledged():
@@ -238,11 +253,10 @@ class Settlement:
         topic = self._burier.topic
         # Nothing is to be written first, so nothing can be lost by rejecting at once.
         if topic is None or not step.is_kept:
-            if self._report is None:
+            if self._returned is None:
                 self._reject(record, step)
             else:
-                write = PendingWrite(record, partial(parts.gate, NO_TOPIC), _nothing, parts.clock)
-                parts.writes.begin(write, self._reject_reported(record, step))
+                self._begin_report(record, self._reject_reported(record, step))
             return
         outbox = self._transaction_of(record)
         attempt = partial(self._burier.bury, record.delivery, step, outbox=outbox)
@@ -259,14 +273,24 @@ class Settlement:
             self._parts.events.tell("record.rejected", record, step.error, details)
 
     async def _reject_reported(self, record: TakenRecord, step: Bury) -> None:
-        assert self._report is not None, "the caller has asked"
-        await self._report(record, step)
+        assert self._returned is not None, "the caller has asked"
+        await self._returned.failed(record, step)
         self._reject(record, step)
 
+    async def _accept_reported(self, record: TakenRecord, reason: str) -> None:
+        assert self._returned is not None, "the caller has asked"
+        await self._returned.skipped(record, reason)
+        self._settle(record, record.delivery.accept)
+
+    def _begin_report(self, record: TakenRecord, work: Coroutine[Any, Any, None]) -> None:
+        parts = self._parts
+        write = PendingWrite(record, partial(parts.gate, NO_TOPIC), _nothing, parts.clock)
+        parts.writes.begin(write, work)
+
     async def _settle_buried(self, write: PendingWrite, step: Bury, topic: str) -> None:
-        if self._report is not None:
+        if self._returned is not None:
             # Before the letter: a redriven letter runs again, and its result is the later one.
-            await self._report(write.record, step)
+            await self._returned.failed(write.record, step)
         if await write.acknowledged():
             record = write.record
             self._counts.dead_lettered += 1

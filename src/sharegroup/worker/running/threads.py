@@ -24,7 +24,8 @@ import ctypes
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 IDLE_THREADS_NAME = "sharegroup-handler"
@@ -43,8 +44,8 @@ class _Call:
     """One call of a function in a thread."""
 
     __slots__ = (
-        "_is_interrupted", "_lock", "_thread_id", "arguments", "context", "function", "future",
-        "loop",
+        "_is_interrupted", "_lock", "_thread_id", "also", "arguments", "context", "function",
+        "future", "loop",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -57,6 +58,8 @@ class _Call:
         self._lock = threading.Lock()
         self._thread_id: int | None = None
         self._is_interrupted = False
+        self.also: Callable[[], None] | None = None
+        """Called by `interrupt`; None if the function has no work elsewhere."""
 
     def run(self) -> None:
         """Call the function; runs in the thread."""
@@ -82,6 +85,9 @@ class _Call:
             if self._thread_id is not None:
                 _raise_in(self._thread_id, Interrupted)
                 self.loop.call_later(STANDS_SECONDS, self._take_back)
+            also = self.also  # The thread may set it to None at any time.
+        if also is not None:
+            also()
 
     def _take_back(self) -> None:
         """Withdraw a pending interruption; runs on the event loop.
@@ -99,10 +105,11 @@ class _Call:
             if self._is_interrupted:
                 raise Interrupted
             self._thread_id = threading.get_ident()
+            _OF_THREAD.call = self
 
     def _ended(self) -> None:
         with self._lock:
-            self._thread_id = None
+            self._thread_id = _OF_THREAD.call = None
             was_interrupted = self._is_interrupted
         if was_interrupted:
             _look_no_more()  # A pending interruption would hit the next handler.
@@ -200,6 +207,28 @@ class HandlerThreads:
                 return self._calls.popleft()
             finally:
                 self._idle -= 1
+
+
+_OF_THREAD = threading.local()
+"""Its ``call`` is the `_Call` that runs in this thread."""
+
+
+@contextmanager
+def also_interrupting(function: Callable[[], None]) -> Iterator[None]:
+    """Call ``function``, too, when the handler of this thread is interrupted during the block.
+
+    For handlers that wait for work in other threads: an interruption does not arrive in a wait.
+    It is called on the worker's event loop, maybe several times, and must not block.
+    """
+    call: _Call | None = getattr(_OF_THREAD, "call", None)
+    if call is None:  # The handler is called by something else, such as a test.
+        yield
+        return
+    call.also = function
+    try:
+        yield
+    finally:
+        call.also = None
 
 
 def as_error(error: BaseException) -> BaseException:

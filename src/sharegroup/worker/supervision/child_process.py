@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -12,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from sharegroup import stop_signals
 from sharegroup.http_endpoint import HttpResponse
 from sharegroup.worker.lifecycle.channel import STATE, Channel
 from sharegroup.worker.lifecycle.supervised import VARIABLE, Supervised
+
+log = logging.getLogger(__name__)
 
 STATM = "/proc/{}/statm"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -88,10 +92,11 @@ class ChildProcess:
     ) -> ChildProcess:
         """Start a process; ``supervised`` gets its descriptors here.  OSError if it can't."""
         ours, theirs = socket.socketpair()
-        watched, lifeline = os.pipe()
         with contextlib.ExitStack() as started, theirs:
             started.callback(ours.close)
+            watched, lifeline = os.pipe()
             started.callback(os.close, lifeline)
+            stop_signals.hold()  # For the process, which inherits that.
             try:
                 facts = replace(supervised, channel=theirs.fileno(), lifeline=watched)
                 process = await asyncio.create_subprocess_exec(
@@ -101,9 +106,18 @@ class ChildProcess:
                     pass_fds=(theirs.fileno(), watched),
                 )
             finally:
+                stop_signals.release()
                 os.close(watched)
+            try:
+                channel = await Channel.over(ours)
+            except BaseException:
+                # Such as the cancellation of a reload: nobody would know of the process.
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+                raise
             started.pop_all()
-        return cls(supervised.number, process, await Channel.over(ours), lifeline)
+        return cls(supervised.number, process, channel, lifeline)
 
     @property
     def exit_code(self) -> int | None:
@@ -119,7 +133,11 @@ class ChildProcess:
         response = await self.ask(STATE, seconds)
         if response is None or not isinstance(response.body, bytes) or response.status != 200:
             return None
-        facts: dict[str, Any] = json.loads(response.body)
+        try:
+            facts: dict[str, Any] = dict(json.loads(response.body))
+        except (TypeError, ValueError) as error:  # Of an application that writes to the channel.
+            log.warning("event=state_refused process=%d error=%r", self.number, error)
+            return None
         # After an upgrade and a reload, the process may be of a newer version than this one.
         return ChildState(
             app=str(facts.get("app", "")),

@@ -6,7 +6,7 @@ of the whole, which counts the others twice.  Prometheus does sum them: ``sum wi
 (rate(...))``.
 
 A label ``process`` of the application's own metrics becomes ``exported_process``, as Prometheus
-does it with its own labels.
+does it with its own labels; if there is one of that name, too, with the prefix once more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from sharegroup.worker.telemetry.prometheus import PROCESSES, REPLACED, MetricFa
 
 LABEL = "process"
 _OWN = re.compile(rf'(?<=[{{,]){LABEL}="')
-_FAMILY = re.compile(r"# (?:HELP|TYPE) (\S+)")
+"""The label in samples of the application; a quote within a value has a backslash before it."""
+EXPORTED = "exported_"
+_FAMILY = re.compile(r"# (HELP|TYPE) (\S+)")
 _SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(\{)?(.*)", re.DOTALL)
 
 
@@ -32,7 +34,8 @@ class _Family:
     __slots__ = ("comments", "samples")
 
     def __init__(self) -> None:
-        self.comments: list[str] = []
+        self.comments: dict[str, str] = {}
+        """The first line of each kind: a process of a newer version may have another text."""
         self.samples: list[str] = []
 
 
@@ -65,22 +68,18 @@ def merged(pages: Mapping[int, str]) -> str:
     """Return the metrics of all processes as one page; ``pages`` has the page of each number."""
     families: dict[str, _Family] = {}
     for number, page in pages.items():
-        described: set[str] = set()
         family = _Family()  # Of samples before any description, which no library writes.
-        for line in page.splitlines():
+        for line in page.split("\n"):  # Values of labels may have other separators of lines.
             if (match := _FAMILY.match(line)) is not None:
-                name = match[1]
+                kind, name = match.groups()
                 family = families.setdefault(name, _Family())
-                # All processes run the same code: the first one to have the family describes it.
-                if name in described or not family.samples:
-                    described.add(name)
-                    family.comments.append(line)
+                family.comments.setdefault(kind, line)
             elif line and not line.startswith("#"):
                 family.samples.append(_labelled(line, number))
     lines = [
         line
         for family in families.values()
-        for line in (*dict.fromkeys(family.comments), *family.samples)
+        for line in (*family.comments.values(), *family.samples)
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -93,5 +92,15 @@ def _labelled(sample: str, number: int) -> str:
     label = f'{LABEL}="{number}"'
     if opening is None:
         return f"{name}{{{label}}}{rest}"
-    own = _OWN.sub(f'exported_{LABEL}="', f"{{{rest}")[1:]
+    own = _renamed(f"{{{rest}")[1:]
     return f"{name}{{{label}{'' if own.startswith('}') else ','}{own}"
+
+
+def _renamed(labels: str) -> str:
+    """Return labels of the application without ours: it has another name there."""
+    if _OWN.search(labels) is None:
+        return labels
+    name = f"{EXPORTED}{LABEL}"
+    while re.search(rf'(?<=[{{,]){name}="', labels):
+        name = f"{EXPORTED}{name}"
+    return _OWN.sub(f'{name}="', labels)

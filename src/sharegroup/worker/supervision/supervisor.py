@@ -235,8 +235,9 @@ class Supervisor:
         """Return the delay before the next start; None if there is none."""
         child, who = ended.child, f"process={ended.child.number} pid={ended.child.pid}"
         if self._stopping.is_set():
-            was_loading = code == -signal.SIGTERM and not ended.has_answered
-            if code != ENDED_AS_ASKED and not was_loading:
+            # One that has not answered was loading the application, and had no records; how it ends
+            # then depends on the signal.
+            if code != ENDED_AS_ASKED and ended.has_answered:
                 log.error("event=process.failed %s %s", who, _shown(code))
                 self._exit_code = FAILED
             return None
@@ -386,10 +387,11 @@ class Supervisor:
         for place in places:
             fresh = await self._spawn(place)
             if fresh is None or not await self._comes_up(fresh):
-                log.error(
-                    "event=reload.given_up reason='the new process was not ready' "
-                    "action='the others go on as they are; mend the error, and reload again'"
-                )
+                if not self._stopping.is_set():
+                    log.error(
+                        "event=reload.given_up reason='the new process was not ready' "
+                        "action='the others go on as they are; mend the error, and reload again'"
+                    )
                 if fresh is not None:
                     _stop(fresh)
                     await asyncio.wait((fresh.living,))

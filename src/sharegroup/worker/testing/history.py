@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from sharegroup.dead_letters.letter import DEAD
+from sharegroup.dead_letters.letter_headers import DEAD
 from sharegroup.dead_letters.story import RecordOrigin
 from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.worker.events import Event, Events, Listener

@@ -61,6 +61,22 @@ def test_pages_and_calls_arrive_in_order() -> None:
     with_channel(work)
 
 
+def test_page_that_is_too_large_is_no_end_of_the_channel(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(channel, "BODY_BYTES_MAX", 200_000)
+
+    async def work(asking: Channel, theirs: socket.socket) -> None:
+        async with answering(theirs.detach(), {"/big": big}, {}):
+            answers = [await asking.ask(path, HANGING_SECONDS) for path in ("/big", "/none")]
+            assert [answer and answer.status for answer in answers] == [500, 404]
+            assert answers[0] is not None
+            assert answers[0].body == b"/big has 300000 bytes; expected up to 200000\n"
+
+    with_channel(work)
+    assert "event=page_too_large path=/big bytes=300000" in caplog.text
+
+
 def test_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
     async def work(asking: Channel, theirs: socket.socket) -> None:
         assert await asking.ask("/first", 0.01) is None

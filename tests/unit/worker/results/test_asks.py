@@ -16,6 +16,7 @@ from sharegroup.worker import (
     AskEnded,
     AskFailed,
     AskTimeout,
+    Expiry,
     MemoryStore,
     NotConnected,
     Record,
@@ -120,7 +121,7 @@ def test_unreadable_request_is_answered_with_and_without_dead_letters(letters: s
     async def test(t: AppTest) -> None:
         asks = app.outlet.waiting_asks()
         address, waiting = await asks.begin()
-        sent = await t.send("orders", b"not JSON", headers=[address.header()])
+        sent = await t.send("orders", b"not JSON", headers=[address.header("billing")])
         await t.settle()
         assert (await waiting).reason == "unreadable"
         assert sent.outcome == ("rejected" if letters is None else "dead_lettered")
@@ -205,7 +206,7 @@ def test_crashed_worker_answers_after_the_next_delivery() -> None:
         # The asker is another process: its asks outlive the crash of the worker.
         asks = app.outlet.waiting_asks()
         address, _ = await asks.begin()
-        await t.send("orders", b'{"id": 7}', headers=[address.header()])
+        await t.send("orders", b'{"id": 7}', headers=[address.header("billing")])
         await t.settle()
         await t.crash()
         await t.advance("1m")
@@ -249,49 +250,76 @@ def test_replies_that_cannot_be_read_end_the_asks_and_the_next_one_reads_anew() 
     asyncio.run(test())
 
 
-def test_impatient_asks_let_a_slow_start_go_on_and_a_stop_ends_it() -> None:
+def test_a_start_goes_on_when_the_ask_that_began_it_has_ended() -> None:
     async def test() -> None:
-        log = Log()
-        log.may_start.clear()
-        asks = Asks(REPLIES, lambda _topic: log)
+        log = Log(starts=False)
+        opened: list[str] = []
+        asks = Asks(REPLIES, lambda topic: opened.append(topic) or log)  # type: ignore[func-returns-value]
         for _ in range(3):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asks.begin(), 0.001)
-        assert log.starts == 1
+            too_short = asyncio.create_task(asks.begin())
+            await asyncio.sleep(0)
+            too_short.cancel()
+            await asyncio.gather(too_short, return_exceptions=True)
         log.may_start.set()
         await asks.begin()
+        assert opened == [REPLIES]
+        assert not log.is_closed
         await asks.close()
-        assert (log.starts, log.is_closed) == (1, True)
-
-    asyncio.run(test())
-
-
-def test_stop_ends_asks_whose_reader_does_not_start() -> None:
-    async def test() -> None:
-        log = Log()
-        log.may_start.clear()
-        asks = Asks(REPLIES, lambda _topic: log)
-        waiting = [asyncio.create_task(asks.begin()) for _ in range(2)]
-        await asyncio.sleep(0.001)
-        await asks.close()
-        for ask in waiting:
-            with pytest.raises(AskEnded, match="the request was not sent"):
-                await ask
         assert log.is_closed
 
     asyncio.run(test())
 
 
-def test_reader_that_does_not_start_is_said_to_each_ask_and_the_next_one_starts_it() -> None:
+def test_asks_that_are_closed_while_they_start_leave_no_reader() -> None:
     async def test() -> None:
-        logs = [Log(refuses=NetworkException("away")), Log()]
+        log = Log(starts=False)
+        asks = Asks(REPLIES, lambda _topic: log)
+        asking = asyncio.create_task(asks.begin())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # The second task starts the reader.
+        await asks.close()
+        log.may_start.set()
+        with pytest.raises(AskEnded, match="the application stopped"):
+            await asking
+        with pytest.raises(AskEnded, match="the request was not sent"):
+            await asks.begin()
+        assert log.is_closed
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(test())
+
+
+def test_a_start_that_fails_is_raised_and_the_next_ask_starts_anew() -> None:
+    async def test() -> None:
+        logs = [Log(refuses=NetworkException("no broker")), Log()]
         opened = iter(logs)
         asks = Asks(REPLIES, lambda _topic: next(opened))
-        for error in await asyncio.gather(asks.begin(), asks.begin(), return_exceptions=True):
-            assert str(error) == "away"
+        both = await asyncio.gather(asks.begin(), asks.begin(), return_exceptions=True)
+        assert [type(error) for error in both] == [NetworkException] * 2
+        assert logs[0].is_closed
         await asks.begin()
-        assert [log.is_closed for log in logs] == [True, False]
         await asks.close()
+
+    asyncio.run(test())
+
+
+def test_an_ask_whose_application_stops_while_topics_are_prepared_opens_nothing() -> None:
+    app, bill = asked()
+    opened: list[str] = []
+
+    async def test() -> None:
+        may_go_on = asyncio.Event()
+        async with app.test():
+            app.outlet.prepare = may_go_on.wait
+            asking = asyncio.create_task(bill.ask(Order(7, 30), timeout="5s"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        app.outlet.open_replies = lambda topic: opened.append(topic) or Log()  # type: ignore[func-returns-value]
+        may_go_on.set()
+        with pytest.raises(NotConnected):
+            await asking
+        assert opened == []
+        assert app.outlet.asks is None
 
     asyncio.run(test())
 
@@ -299,17 +327,22 @@ def test_reader_that_does_not_start_is_said_to_each_ask_and_the_next_one_starts_
 class Log:
     """A topic for replies in which nothing arrives, or an error."""
 
-    def __init__(self, error: Exception | None = None, refuses: Exception | None = None) -> None:
+    def __init__(
+        self,
+        error: Exception | None = None,
+        *,
+        starts: bool = True,
+        refuses: Exception | None = None,
+    ) -> None:
         self.error = error
         self.refuses = refuses
-        self.starts = 0
-        self.may_start = asyncio.Event()
-        self.may_start.set()
         self.go_on = asyncio.Event()
+        self.may_start = asyncio.Event()
         self.is_closed = False
+        if starts:
+            self.may_start.set()
 
     async def start(self) -> int:
-        self.starts += 1
         await self.may_start.wait()
         if self.refuses is not None:
             raise self.refuses
@@ -363,6 +396,56 @@ def test_forged_replies_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     run(app, test)
 
 
+@pytest.mark.parametrize("kind", ["share_group", "consumer_group"])
+@pytest.mark.parametrize(
+    ("options", "reason", "is_kept"),
+    [
+        ({"only": lambda record: False}, "filtered", False),
+        ({"expires_after": Expiry(dead_letter=False), "order_by": "key"}, "expired", True),
+        ({"expires_after": Expiry()}, "expired", True),
+    ],
+)
+def test_request_that_is_not_handled_is_answered(
+    kind: str, options: dict[str, Any], reason: str, is_kept: bool
+) -> None:
+    app, bill = asked(kind, result_for="1h", **options)
+
+    async def test(t: AppTest) -> None:
+        headers = {"expires": "0", "sharegroup-id": "order-7"}
+        asking = asyncio.create_task(bill.ask(Order(7), timeout="5s", key="k", headers=headers))
+        await t.advance("5s")
+        with pytest.raises(AskFailed) as failed:
+            await asking
+        assert (failed.value.reason, failed.value.attempts) == (reason, 0)
+        result = await bill.result("order-7")
+        assert (result is not None and result.reason == reason) is is_kept
+        # Nobody asks for the other one, so nothing is written for it.
+        other = await t.send(bill, Order(8), headers={"expires": "0"})
+        await t.settle()
+        assert other.outcome == ("dead_lettered" if t.dead_letters else "accepted")
+        assert len(t.in_topic(REPLIES)) == 1
+
+    run(app, test)
+
+
+def test_other_groups_of_the_topic_do_not_answer() -> None:
+    app, bill = asked()
+
+    @app.share_group("audit", topics="orders", replies=True)
+    async def audit(order: Order) -> None:
+        raise Reject("not for us")
+
+    @app.share_group("mail", topics="orders", replies=True, only=lambda record: False)
+    async def mail(order: Order) -> None: ...
+
+    async def test(t: AppTest) -> None:
+        assert await bill.ask(Order(7, 30), timeout="5s") == Invoice(7, 3000)
+        await t.settle()
+        assert len(t.in_topic(REPLIES)) == 1
+
+    run(app, test)
+
+
 @pytest.mark.parametrize("error", [None, RuntimeError("the producer is closed")])
 @pytest.mark.parametrize("total", [30, -1])
 def test_reply_that_cannot_be_written_is_missed_by_its_asker_alone(
@@ -382,6 +465,41 @@ def test_reply_that_cannot_be_written_is_missed_by_its_asker_alone(
     with caplog.at_level(logging.WARNING):
         run(app, test)
     assert "event=reply.unwritten group=billing handler=bill" in caplog.text
+
+
+@pytest.mark.parametrize("total", [30, -1])
+def test_reply_that_blocks_makes_no_handler_run_again(
+    caplog: pytest.LogCaptureFixture, total: int
+) -> None:
+    """The broker with the topic for replies is away: a write waits longer than a run may take."""
+    app, _ = asked(max_handling="1s", concurrency=1)
+
+    async def test(t: AppTest) -> None:
+        outbox = app.outlet.outbox
+        app.outlet.outbox = BlockedReplies(outbox)
+        first = await t.send("orders", Order(7, total), headers={"sharegroup-reply": FORGED})
+        await t.advance("4900ms")
+        assert first.outcome != ("accepted" if total > 0 else "dead_lettered")
+        await t.advance("200ms")
+        assert first.outcome == ("accepted" if total > 0 else "dead_lettered")
+        assert len(first.runs) == 1
+        app.outlet.outbox = outbox
+
+    with caplog.at_level(logging.WARNING):
+        run(app, test, patience_seconds=0.01)
+    assert "event=reply.unwritten group=billing handler=bill" in caplog.text
+
+
+class BlockedReplies:
+    """An outbox whose writes of replies never end."""
+
+    def __init__(self, outbox: Any) -> None:
+        self.outbox = outbox
+
+    async def send(self, topic: str, value: bytes | None, **options: Any) -> Any:
+        if topic == REPLIES:
+            await asyncio.Event().wait()
+        return await self.outbox.send(topic, value, **options)
 
 
 def test_value_that_is_too_large_for_a_reply_comes_back_as_a_failure() -> None:

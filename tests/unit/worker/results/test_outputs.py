@@ -331,6 +331,20 @@ def test_topic_of_the_handler_itself_its_group_or_replies_is_refused() -> None:
             async def bill(order: Order) -> Invoice: ...
 
 
+def test_handlers_that_send_to_each_other_in_a_loop_are_refused() -> None:
+    app = App("orders-service")
+    for topic in ("a", "b", "c"):
+        app.topic(topic, payload=int)
+
+    async def step(number: int) -> int:
+        return number
+
+    for topic, to in (("a", "b"), ("b", "c"), ("other", "c")):
+        app.share_group(f"group-{topic}", topics=topic, to=to, name=f"step-{topic}")(step)
+    with pytest.raises(InvalidConfig, match=r"loop \(step-a -> step-b -> step-c -> step-a\)"):
+        app.share_group("group-c", topics="c", to="a", name="step-c")(step)
+
+
 @pytest.mark.parametrize("options", [{"to": "billed"}, {"replies": True}, {"result_for": "1h"}])
 def test_batch_handler_is_refused(options: dict[str, Any]) -> None:
     app = App("orders-service", store=MemoryStore())

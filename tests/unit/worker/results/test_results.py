@@ -210,6 +210,50 @@ def test_store_that_stays_away_fails_the_run_and_settles_a_failed_record(
     assert caplog.text.count("event=result.unwritten") == 1
 
 
+@pytest.mark.parametrize(("total", "outcome"), [(3, "accepted"), (-1, "dead_lettered")])
+def test_a_slow_store_makes_no_handler_run_again(total: int, outcome: str) -> None:
+    app = App("orders-service")
+
+    class Slow(MemoryStore):
+        async def put(self, name: str, value: bytes, *, keep_seconds: float) -> None:
+            clock = app.outlet.clock
+            assert clock is not None
+            await clock.sleep_until(clock.now() + 3)
+            await super().put(name, value, keep_seconds=keep_seconds)
+
+    app.store = Slow()
+    retry = Retry(max_attempts=3, initial_delay="1s", dont_retry_on=ValueError)
+
+    @app.share_group("billing", topics="orders", result_for="1h", max_handling="1s", retry=retry)
+    async def bill(order: Order) -> int:
+        if order.total < 0:
+            raise ValueError("not this one")
+        return order.total
+
+    async def test(t: AppTest) -> None:
+        sent = await t.send(bill, Order(1, total))
+        await t.advance("10s")
+        assert (sent.outcome, len(sent.runs)) == (outcome, 1)
+
+    run(app, test, store=app.store, patience_seconds=0.01)
+
+
+def test_a_store_that_never_answers_fails_the_run() -> None:
+    app, bill = kept(max_handling=None)
+
+    class Silent(MemoryStore):
+        async def put(self, name: str, value: bytes, *, keep_seconds: float) -> None:
+            await asyncio.Event().wait()
+
+    async def test(t: AppTest) -> None:
+        sent = await t.send(bill, Order(7, 30))
+        await t.advance("10m")
+        assert sent.outcome == "dead_lettered"
+        assert isinstance(sent.errors[0], StoreUnavailable)
+
+    run(app, test, store=Silent(), patience_seconds=0.01)
+
+
 def test_crash_before_the_result_runs_again_and_the_last_result_stays() -> None:
     app, bill = kept()
     stuck = asyncio.Event()

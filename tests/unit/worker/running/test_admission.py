@@ -9,8 +9,20 @@ from typing import Any
 
 import pytest
 
+from sharegroup.dead_letters.story import RecordOrigin, Story
+from sharegroup.dead_letters.story_headers import story_headers
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker import App, Batching, Expiry, Payload, Record, Registry, Release, Retry
+from sharegroup.worker import (
+    App,
+    Batching,
+    CircuitBreaker,
+    Expiry,
+    Payload,
+    Record,
+    Registry,
+    Release,
+    Retry,
+)  # fmt: skip
 from sharegroup.worker.testing.app_test import AppTest
 
 RETRY = Retry(max_attempts=3, initial_delay="10m", multiplier=1, jitter=0)
@@ -23,9 +35,9 @@ def is_invoice(record: Record) -> bool:
     return record.header("type") == b"invoice"
 
 
-def run(app: App, story: Callable[[AppTest], Awaitable[None]]) -> None:
+def run(app: App, story: Callable[[AppTest], Awaitable[None]], **settings: Any) -> None:
     async def main() -> None:
-        async with app.test() as t:
+        async with app.test(**settings) as t:
             await story(t)
 
     asyncio.run(main())
@@ -37,11 +49,15 @@ class Shop:
     def __init__(self, *, kind: str = "share_group", **options: Any) -> None:
         self.app = App("shop")
         self.handled: list[Any] = []
+        self.clock: Any = None
+        """For a handler that ``waits``."""
         self.events: list[str] = []
         declare = getattr(self.app, kind)
 
         async def bill(order: dict) -> None:
             self.handled.append(order)
+            if seconds := order.get("waits"):
+                await self.clock.sleep_until(self.clock.now() + seconds)
             if order.get("fails"):
                 raise ConnectionError
 
@@ -180,6 +196,73 @@ def test_age_of_a_delayed_record_counts_from_when_it_is_due() -> None:
     run(shop.app, story)
 
 
+def test_retries_of_a_delayed_record_do_not_begin_its_age_anew() -> None:
+    shop = Shop(expires_after="15m")
+
+    async def story(t: AppTest) -> None:
+        await shop.bill.send({"fails": True}, delay="1h")
+        await t.advance("3h")
+        assert len(shop.handled) == 2  # At 1 h and 1 h 10 min.
+        (letter,) = t.dead_letters
+        assert (letter.death.reason, letter.story.failures) == ("expired", 2)
+        assert letter.story.age_from_ms is None  # A redrive begins it anew.
+
+    run(shop.app, story)
+
+
+@pytest.mark.parametrize("delay", ["2s", "10m"], ids=["held", "postponed"])
+def test_retries_of_a_redriven_record_do_not_begin_its_age_anew(delay: str) -> None:
+    retry = Retry(max_attempts=20, initial_delay=delay, multiplier=1, jitter=0)
+    shop = Shop(expires_after="5s" if delay == "2s" else "15m", retry=retry)
+    origin = RecordOrigin("orders", 0, 7, 1_000)
+    headers = (*story_headers(Story(redrives=1), origin), ("expires", b"0"))
+
+    async def story(t: AppTest) -> None:
+        t._world.log.append("billing.retry", b'{"fails": true}', headers=headers)
+        await t.advance("3h")
+        assert len(shop.handled) == (3 if delay == "2s" else 2)
+        assert [letter.death.reason for letter in t.dead_letters] == ["expired"]
+
+    run(shop.app, story)
+
+
+def test_parked_records_that_were_delayed_expire() -> None:
+    breaker = CircuitBreaker(failures=1, of=1, open_for="2m", on=ConnectionError)
+    shop = Shop(expires_after="5m", breaker=breaker, concurrency=1)
+
+    async def story(t: AppTest) -> None:
+        for number in range(4):
+            await shop.bill.send({"number": number, "fails": True}, delay="1h")
+        await t.advance("4h")
+        assert len(shop.handled) == 3  # At 60, 62 and 64 minutes.
+        assert [letter.death.reason for letter in t.dead_letters] == ["expired"] * 4
+
+    run(shop.app, story)
+
+
+def test_suspect_that_expires_before_its_turn_has_one_letter() -> None:
+    """Its letter takes longer than `Alone` waits for the begin of the handler."""
+    shop = Shop(expires_after=Expiry(), concurrency=4)
+
+    async def story(t: AppTest) -> None:
+        origin = RecordOrigin("orders", 0, 7, 1_000)
+        expires = str(int(START.timestamp() * 1000) + 300).encode()
+        headers = (*story_headers(Story(suspicions=1), origin), ("expires", expires))
+        t.fail_writes("billing.dead")
+        shop.clock = t._world.clock
+        await t.send(shop.bill, {"waits": 1})
+        await t.advance("100ms")
+        t._world.log.append("billing.retry", b"{}", headers=headers)
+        await t.advance("30s")
+        t.mend_writes("billing.dead")
+        await t.advance("2m")
+        assert shop.handled == [{"waits": 1}]
+        assert [letter.death.reason for letter in t.dead_letters] == ["expired"]
+        assert shop.events == ["record.expired"]
+
+    run(shop.app, story, patience_seconds=0.01)
+
+
 def test_time_without_a_zone_is_refused() -> None:
     shop = Shop(expires_after=Expiry())
 
@@ -304,6 +387,26 @@ def test_filter_is_asked_about_a_record_delivered_before_when_it_may_run() -> No
         await t.advance("1m")
         assert (order.outcome, asked, shop.handled) == ("accepted", [1, 2], [])
         assert shop.events == ["record.filtered"]
+
+    run(shop.app, story)
+
+
+def test_filter_that_fails_for_a_record_delivered_before_is_asked_again() -> None:
+    answers: list[Any] = [Release(), LookupError("not yet"), False]
+
+    def only(record: Record) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    shop = Shop(only=only, retry=Retry(initial_delay="2s", jitter=0))
+
+    async def story(t: AppTest) -> None:
+        order = await t.send(shop.bill, {})
+        await t.advance("1m")
+        assert (order.outcome, answers, shop.handled) == ("accepted", [], [])
+        assert shop.events == ["record.failed", "record.filtered"]
 
     run(shop.app, story)
 

@@ -169,6 +169,27 @@ def test_records_that_wait_for_the_rate_limit_are_parked_and_run_once() -> None:
     shop.run(story)
 
 
+def test_handlers_that_take_too_long_count_whatever_classes_are_declared() -> None:
+    breaker = CircuitBreaker(failures=2, of=2, on=ConnectionError)
+    app = App("shop")
+    opened: list[Any] = []
+
+    @app.share_group("billing", topics="orders", max_handling="1s", breaker=breaker, retry=RETRY)
+    async def bill(order: dict) -> None:
+        await asyncio.Event().wait()
+
+    app.on("breaker.opened", lambda event: opened.append(event.error))
+
+    async def main() -> None:
+        async with app.test(patience_seconds=0.01) as t:
+            for number in range(2):
+                await t.send(bill, {"number": number})
+            await t.advance("10s")
+            assert [type(error).__name__ for error in opened] == ["HandlingTimeout"]
+
+    asyncio.run(main())
+
+
 def test_records_stay_locked_while_they_cannot_be_parked() -> None:
     shop = Shop(dead_letter=None)
 

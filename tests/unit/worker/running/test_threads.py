@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from sharegroup.worker.running.threads import HandlerThreads, Interrupted
+from sharegroup.worker.running.threads import HandlerThreads, Interrupted, also_interrupting
 from tests.support.limits import HANGING_SECONDS
 
 
@@ -201,5 +201,25 @@ def test_thread_that_cannot_start_fails_its_call_alone(monkeypatch: pytest.Monke
             await threads.call(ran.append, "failed")
         await threads.call(ran.append, "later")
         assert ran == ["later"]
+
+    run(test, threads=1)
+
+
+def test_a_thread_that_waits_for_work_elsewhere_passes_its_interruption_on() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        waits, work_ends = threading.Event(), threading.Event()
+
+        def handler() -> None:
+            with also_interrupting(work_ends.set):
+                waits.set()
+                work_ends.wait()  # Not in Python: no interruption arrives here.
+
+        call = asyncio.ensure_future(threads.call(handler))
+        await asyncio.to_thread(waits.wait, HANGING_SECONDS)
+        call.cancel()
+        await asyncio.wait((call,))
+        assert call.cancelled()
+        with also_interrupting(raiser(AssertionError)):
+            assert await threads.call(work_ends.is_set)
 
     run(test, threads=1)

@@ -57,6 +57,19 @@ def test_label_of_the_application_with_the_same_name_is_kept_under_another() -> 
     ]
 
 
+def test_labels_stay_different_and_values_may_have_any_character() -> None:
+    page = (
+        '# HELP x Old.\n# TYPE x gauge\nx{process="a",exported_process="b"} 1\n'
+        'x{exported_process="b",note="1\x0b\x1c\x85\u2028\r2"} 2\n'
+    )
+    newer = "# HELP x New.\n# TYPE x gauge\n"
+    assert merged({1: newer, 2: page, 3: newer}) == (
+        "# HELP x New.\n# TYPE x gauge\n"
+        'x{process="2",exported_exported_process="a",exported_process="b"} 1\n'
+        'x{process="2",exported_process="b",note="1\x0b\x1c\x85\u2028\r2"} 2\n'
+    )
+
+
 def test_every_value_of_a_real_page_is_found_again() -> None:
     registry = CollectorRegistry()
     Counter("runs", "Runs, with a \\ and\na line.", ["group"], registry=registry).labels(

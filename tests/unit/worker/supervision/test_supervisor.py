@@ -63,6 +63,23 @@ def test_stop_of_a_process_that_fails_meanwhile_fails() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("code", [-2, -15, 1, 130])
+def test_stop_of_a_process_that_still_loads_does_not_fail(code: int) -> None:
+    """Ctrl-C reaches it, too: it ends by a KeyboardInterrupt somewhere in an import."""
+
+    async def scene() -> None:
+        def loading(child: ActedChild) -> None:
+            child.answer = None
+
+        acted = Scene(2, at_start=loading)
+        await asyncio.sleep(3)
+        acted.wishes.stop()
+        acted.children[0].end(code)
+        assert await acted.task == 0
+
+    play(scene)
+
+
 def test_process_that_crashes_is_started_again_after_a_growing_delay() -> None:
     async def scene() -> None:
         acted = Scene(2)
@@ -237,7 +254,7 @@ def test_reload_whose_process_is_never_ready_stops_it() -> None:
     play(scene)
 
 
-def test_stop_during_a_reload_ends_the_new_process_too() -> None:
+def test_stop_during_a_reload_ends_the_new_process_too(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         def never_joins(child: ActedChild) -> None:
             child.answer = ChildState("shop", "starting")
@@ -252,6 +269,7 @@ def test_stop_during_a_reload_ends_the_new_process_too() -> None:
         assert acted.alive() == []
 
     play(scene)
+    assert "event=reload.given_up" not in caplog.text
 
 
 def test_crash_of_the_old_process_during_a_reload_starts_no_third_one() -> None:
