@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.testing import run_broker
 from sharegroup.worker.tasks import TaskApp, TaskFailed, TaskRevokedError
 from tests.support.limits import HANGING_SECONDS
 
@@ -38,24 +37,23 @@ def boom():
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskApp]:
+def project(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskApp]:
     """The application as a web process has it; a worker runs beside it."""
     folder = tmp_path_factory.mktemp("project")
-    with run_broker() as broker:
-        backend = f"sqlite:///{folder}/results.db"
-        text = PROJECT.format(broker=broker.bootstrap_servers, backend=backend)
-        (folder / "project_tasks.py").write_text(text)
-        command = [sys.executable, "-m", "sharegroup", "worker", "project_tasks:app"]
-        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as worker:
-            try:
-                assert worker.stdout is not None
-                assert worker.stdout.readline().startswith(b"ready app=project")
-                names: dict[str, TaskApp] = {"__name__": "project_tasks"}  # type: ignore[dict-item]
-                exec(compile(text, "project_tasks.py", "exec"), names)
-                yield names["app"]
-                names["app"].close()
-            finally:
-                worker.terminate()
+    backend = f"sqlite:///{folder}/results.db"
+    text = PROJECT.format(broker=bootstrap, backend=backend)
+    (folder / "project_tasks.py").write_text(text)
+    command = [sys.executable, "-m", "sharegroup", "worker", "project_tasks:app"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as worker:
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline().startswith(b"ready app=project")
+            names: dict[str, TaskApp] = {"__name__": "project_tasks"}  # type: ignore[dict-item]
+            exec(compile(text, "project_tasks.py", "exec"), names)
+            yield names["app"]
+            names["app"].close()
+        finally:
+            worker.terminate()
 
 
 @pytest.mark.slow
