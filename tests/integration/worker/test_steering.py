@@ -22,11 +22,14 @@ from sharegroup.dead_letters.queue import DeadLetterQueue
 from sharegroup.dead_letters.story_headers import story_of
 from sharegroup.dead_letters.topics import own_topic
 from sharegroup.errors import InvalidConfig
+from sharegroup.waiting.control_records import Command, Intent, Place, encoded
+from sharegroup.waiting.retry_topics import control_topic
 from sharegroup.waiting.waiting_filter import EVERY_RECORD, WaitingFilter, WaitingRecord
 from sharegroup.waiting.waiting_records import Outcome, WaitingRecords
 from sharegroup.worker import App, Record, Retry
+from sharegroup.worker.retrying import control_state, tier_mover
 from tests.docs.write_docs import JSON_KEYS
-from tests.integration.worker.scheduling import make_tiers, postponing, process
+from tests.integration.worker.scheduling import make_tiers, postponing, process, scheduling
 from tests.integration.worker.test_jobs_cli import rows, run
 from tests.support.limits import HANGING_SECONDS
 
@@ -273,6 +276,52 @@ def test_commands_race_the_scheduler_and_its_takeover(
         b"%d" % number: 1 for number in range(records)
     }
     assert 0 < sum(count for (_, is_cancelled), count in ends.items() if is_cancelled) < records
+
+
+async def last_values(bootstrap: str, topic: str) -> dict[bytes | None, bytes | None]:
+    """What compaction leaves of a topic in the end, by key."""
+    cluster = Cluster(ReadingConfig(bootstrap_servers=bootstrap))
+    values: dict[bytes | None, bytes | None] = {}
+    try:
+        for log in await partition_ranges(cluster, topic):
+            async for records in read_records(cluster, log, committed=True):
+                values.update((record.key, record.value) for record in records)
+        return values
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_commands_of_last_week_are_deleted_by_one_owner(
+    bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time between two looks and that after a start are shorter here."""
+    monkeypatch.setattr(tier_mover, "TIDY_MS", 100)
+    monkeypatch.setattr(control_state, "GRACE_MS", 0)
+    topic, now_ms = control_topic(group), time.time_ns() // 1_000_000
+    commands = [
+        Command(
+            record_id=f"f00d{days}", intent=Intent.RUN, place=place, ask=f"{days}", by="test",
+            asked_ms=now_ms - days * 86_400_000,
+        )
+        for days, place in ((7, None), (8, Place(f"{group}.retry.9h", 0, 17)), (0, None))
+    ]  # fmt: skip
+    old, other, new = (encoded(command) for command in commands)
+
+    async def scene() -> None:
+        await make_tiers(bootstrap, group, delays=TIERS, steering=True)
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            for key, value in (old, other, new):
+                await producer.send_and_wait(topic, value, key=key)
+
+        async def are_deleted() -> bool:
+            left = await last_values(bootstrap, topic)
+            return left == {old[0]: None, other[0]: None, new[0]: new[1]}
+
+        async with scheduling(bootstrap, group, TIERS, steering=True):
+            await until(are_deleted, "the end of the old commands")
+
+    asyncio.run(scene())
 
 
 @pytest.mark.slow
