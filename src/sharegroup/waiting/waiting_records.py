@@ -95,8 +95,8 @@ class _Round:
 
     asked: dict[str, str] = field(default_factory=dict)
     """The id of the record by the name of the command."""
-    at: dict[Place, str] = field(default_factory=dict)
-    """The same by place."""
+    at: dict[Place | str, str] = field(default_factory=dict)
+    """The name of the command by place, or by the record's id in a question."""
     answers: dict[str, Answer] = field(default_factory=dict)
     members: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -106,12 +106,21 @@ class _Round:
         if not isinstance(record, Reply):
             return
         if record.ask in self.asked:
-            self.answers[record.ask] = record.answer
-            self.members[self.asked[record.ask]] = record.member
-            self.reasons[self.asked[record.ask]] = record.why
-        elif record.place in self.at and record.answer.is_final:
-            # Somebody else's command for the same record was carried out.
-            self.answers[self.at[record.place]] = Answer.GONE
+            self._note(record.ask, record)
+            return
+        # Somebody else's command for the same record: it has replaced this one if it was later.
+        ask = self.at.get(record.place or record.record_id)
+        if ask is None or ask in self.answers:
+            return
+        if record.answer.is_final:
+            self.answers[ask] = Answer.GONE
+        elif record.answer in (Answer.GONE, Answer.HELD) and record.record_id == self.asked[ask]:
+            self._note(ask, record)
+
+    def _note(self, ask: str, reply: Reply) -> None:
+        self.answers[ask] = reply.answer
+        self.members[self.asked[ask]] = reply.member
+        self.reasons[self.asked[ask]] = reply.why
 
     def outcomes(self, record_id: str) -> set[Answer | None]:
         """The answers about a record, one for each place; None for one that has no answer."""
@@ -316,8 +325,7 @@ class WaitingRecords:
         ]  # fmt: skip
         for command in commands:
             current.asked[command.ask] = command.record_id
-            if command.place is not None:
-                current.at[command.place] = command.ask
+            current.at[command.place or command.record_id] = command.ask
         await self._write(control, commands)
         until = time.monotonic() + seconds
         while not current.is_complete and time.monotonic() < until:
