@@ -92,7 +92,7 @@ class ConsumerTasks:
         if self.config.group_id is None:
             raise IllegalStateError("this consumer has no group: group_id is not set")
         identity = self.identity
-        if not identity.may_commit:
+        if self.left_unpolled or not identity.may_commit:
             raise CommitFailedError(
                 f"this consumer is not a member of group {self.config.group_id!r} at the moment: "
                 "it has not joined yet, or its membership was lost; abort the transaction and poll"
