@@ -79,8 +79,6 @@ class ConsumerTasks:
             self._make_member(config.group_id)
         self.polled_at: float | None = None
         """The end of the last poll; None during a poll, and when polls are not watched."""
-        self.left_unpolled = False
-        """Whether the member left because the application did not poll; its partitions are lost."""
         self._member_task: asyncio.Task[None] | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ready, self._stop = asyncio.Event(), asyncio.Event()
@@ -92,7 +90,7 @@ class ConsumerTasks:
         if self.config.group_id is None:
             raise IllegalStateError("this consumer has no group: group_id is not set")
         identity = self.identity
-        if self.left_unpolled or not identity.may_commit:
+        if not identity.may_commit:
             raise CommitFailedError(
                 f"this consumer is not a member of group {self.config.group_id!r} at the moment: "
                 "it has not joined yet, or its membership was lost; abort the transaction and poll"
@@ -289,7 +287,7 @@ class ConsumerTasks:
             self.config.max_poll_interval_ms,
         )
         # Before the request: a poll that comes during it gives up the partitions first.
-        self.left_unpolled = True
+        self.identity.left_unpolled = True
         try:
             await self.leave()
         except KafkaError as error:
