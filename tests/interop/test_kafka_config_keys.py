@@ -20,6 +20,7 @@ WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
 OTHER_DEFAULT = {
     "group.initial.rebalance.delay.ms",
     "group.max.size",
+    "group.min.session.timeout.ms",
     "group.share.max.partition.max.record.locks",
     "fetch.max.bytes",
     "listeners",

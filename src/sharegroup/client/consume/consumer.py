@@ -579,8 +579,8 @@ class Consumer:
         tasks.metrics.last_poll.mark()
         self._polling, tasks.polled_at = True, None
         try:
-            if tasks.left_unpolled:
-                tasks.left_unpolled = False
+            if tasks.identity.left_unpolled:
+                tasks.identity.left_unpolled = False
                 if owned := tasks.states.partitions:
                     await self._apply(AssignmentChange(ChangeKind.LOST, owned))
             await self.start()

@@ -79,8 +79,6 @@ class ConsumerTasks:
             self._make_member(config.group_id)
         self.polled_at: float | None = None
         """The end of the last poll; None during a poll, and when polls are not watched."""
-        self.left_unpolled = False
-        """Whether the member left because the application did not poll; its partitions are lost."""
         self._member_task: asyncio.Task[None] | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ready, self._stop = asyncio.Event(), asyncio.Event()
@@ -289,7 +287,7 @@ class ConsumerTasks:
             self.config.max_poll_interval_ms,
         )
         # Before the request: a poll that comes during it gives up the partitions first.
-        self.left_unpolled = True
+        self.identity.left_unpolled = True
         try:
             await self.leave()
         except KafkaError as error:

@@ -38,9 +38,14 @@ class MemberIdentity:
     has_member_epoch: bool = False
     """Whether the epoch is a member epoch (KIP-848), which OffsetFetch carries, too."""
 
+    left_unpolled: bool = False
+    """Whether the member leaves because the application did not poll; its partitions are lost."""
+
     @property
     def may_commit(self) -> bool:
         """Whether this is a member of the group, or commits without a membership."""
+        if self.left_unpolled:
+            return False  # Also before the coordinator has the request that leaves.
         return not self.is_subscribed or self.epoch != NO_GENERATION
 
     @property
