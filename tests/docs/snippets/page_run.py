@@ -172,6 +172,8 @@ class PageRun:
             **os.environ,
             "PATH": path,
             "HOME": str(self._folder),
+            # `sharegroup worker stop` of a page reaches no other worker of this user.
+            "XDG_RUNTIME_DIR": str(self._folder / ".runtime"),
             "PYTHONUNBUFFERED": "1",
             "SHAREGROUP_BOOTSTRAP": self._bootstrap,
             "SPARK_LOCAL_IP": "127.0.0.1",

@@ -43,6 +43,20 @@ alive 3
     assert run(tmp_path, text) == [3, 9, 14]
 
 
+def test_worker_commands_of_a_page_see_only_its_own_workers(tmp_path: Path) -> None:
+    text = """
+```python
+from sharegroup.worker.lifecycle.pid_files import folder
+print(folder())
+```
+<!-- output -->
+```text
+{}
+```
+"""
+    run(tmp_path, text.format(tmp_path / ".runtime" / "sharegroup"))
+
+
 def test_output_that_differs_from_the_page_fails(tmp_path: Path) -> None:
     page = "```python\nprint('seven', 7)\n```\n<!-- output -->\n```text\nseven {}\n```\n"
     run(tmp_path, page.format("..."))
