@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -21,6 +22,8 @@ from sharegroup.worker.stores.sql_marks import (
     checked_table,
 )
 from sharegroup.worker.stores.store import NO_TRANSACTION, StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 10.0
 """How long a statement waits while another process writes to the file."""
@@ -46,11 +49,13 @@ def _wall_ms() -> int:
 class SqliteStore(SqlMarks):
     """A store in a file of SQLite, for the processes of one machine.
 
-    The file and the table are created when they are first used.  ``wall_ms`` returns the
-    milliseconds since 1970, by a clock that all processes share.
+    The file and the table are created when they are first used, and again if the file was deleted.
+    ``wall_ms`` returns the milliseconds since 1970, by a clock that all processes share.
     """
 
-    __slots__ = ("_connection", "_open", "_path", "_table", "_thread", "_wall_ms", "_writer")
+    __slots__ = (
+        *("_connection", "_file", "_open", "_path", "_table", "_thread", "_wall_ms", "_writer"),
+    )
 
     def __init__(
         self,
@@ -68,6 +73,8 @@ class SqliteStore(SqlMarks):
         self._open: sqlite3.Connection | None = None
         """The connection of the `once` block that runs; None if none does."""
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """The file that `_connection` has open; None if it is not known, as of one in memory."""
         self._thread: ThreadPoolExecutor | None = None
         """One thread, so a call that was cancelled ends before the next one begins."""
 
@@ -145,12 +152,29 @@ class SqliteStore(SqlMarks):
         return await loop.run_in_executor(self._thread, self._in_thread, statement, parameters)
 
     def _in_thread(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        # A deleted file that is still open takes no writes and shows others' writes to nobody.
+        if self._connection is not None and self._file not in (None, self._file_now()):
+            log.warning(
+                "event=store.file_replaced path=%r effect='the file was deleted or replaced while "
+                "it was open; the names in the old one are not known any more'",
+                self._path,
+            )
+            self._disconnect()
         if self._connection is None:
             try:
                 self._connection = self._connect()
             except sqlite3.Error as error:
                 raise self._unavailable(error) from error
+            self._file = self._file_now()
         return self._rows(self._connection, statement, parameters)
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Return what identifies the file that has the path; None if there is none."""
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _rows(
         self, connection: sqlite3.Connection, statement: str, parameters: Parameters

@@ -56,6 +56,27 @@ def test_sqlite_file_that_is_none_is_an_error(tmp_path: Path) -> None:
         assert "file is not a database" in text
 
 
+def test_sqlite_file_that_is_deleted_or_replaced_while_it_is_open_is_opened_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "names.db"
+
+    async def run() -> None:
+        store, other = SqliteStore(path), SqliteStore(path)
+        await store.put("a", b"1", keep_seconds=9)
+        path.unlink()
+        await store.put("b", b"2", keep_seconds=9)
+        assert (await store.get("a"), await store.get("b")) == (None, b"2")
+        path.unlink()
+        await other.put("c", b"3", keep_seconds=9)
+        assert await store.get("c") == b"3"
+        await store.close()
+        await other.close()
+
+    asyncio.run(run())
+    assert caplog.text.count("event=store.file_replaced") == 2
+
+
 def test_sqlite_sweeps_expired_names(tmp_path: Path) -> None:
     path = tmp_path / "names.db"
     now_ms = [1_000]
