@@ -5,6 +5,7 @@ A scripted broker stands in for the cluster.
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -299,6 +300,28 @@ def test_record_for_a_partition_that_gets_no_leader_fails_in_time() -> None:
             await producer.send_and_wait("t", b"v", partition=0)
 
     assert play(scenario, broker=broker, delivery_timeout_ms=60).seen == []
+
+
+def test_error_after_the_caller_gave_up_is_not_logged_and_one_without_a_caller_is() -> None:
+    broker = ScriptedBroker()
+    broker.leaders = (-1, 1)
+
+    async def scenario(producer: Producer) -> None:
+        logged: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: logged.append(context["message"]))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await producer.send_and_wait("t", b"v", partition=0)
+        await producer.flush()
+        gc.collect()
+        assert logged == []
+        await producer.send("t", b"v", partition=0)
+        await producer.flush()
+        gc.collect()
+        assert logged == ["Future exception was never retrieved"]
+
+    play(scenario, broker=broker, delivery_timeout_ms=60)
 
 
 def test_batch_without_enough_in_sync_replicas_fails_at_the_delivery_timeout() -> None:

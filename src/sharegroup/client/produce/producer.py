@@ -28,6 +28,7 @@ from sharegroup.client.produce.partition_queue import (
     Batch,
     PartitionQueue,
     RawRecord,
+    Written,
 )
 from sharegroup.client.produce.partitioner import StickyPartition, partition_for_key
 from sharegroup.client.produce.sender import Sender
@@ -73,8 +74,14 @@ class SendFuture:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         # Many records share the batch's future: cancelling one waiter must not cancel it.
-        with suppress(KafkaError):  # `result` raises the error of this record.
+        try:
             yield from asyncio.shield(self._batch.done).__await__()
+        except KafkaError:
+            pass  # `result` raises the error of this record.
+        except asyncio.CancelledError:
+            # The caller has given up: asyncio must not log an error that comes later.
+            self._batch.done.add_done_callback(_retrieved)
+            raise
         return self.result()
 
     def done(self) -> bool:
@@ -115,6 +122,12 @@ class SendFuture:
             written.base_offset + self._index if is_offset_known else -1,
             self._timestamp_ms if written.log_append_ms < 0 else written.log_append_ms,
         )
+
+
+def _retrieved(done: asyncio.Future[Written]) -> None:
+    """Mark the exception of a future as retrieved."""
+    if not done.cancelled():
+        done.exception()
 
 
 class Producer:
