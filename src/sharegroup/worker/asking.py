@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, TypedDict, Unpack
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import WrittenRecord
@@ -102,6 +103,7 @@ class _Ask:
     def to_look_at(self) -> str:
         """Return what to look at after a time-out."""
         group, request = self._route.group, self._written
+        replies = replies_topic(self._sender.outlet.app_name)
         if request is None:
             return (
                 "the request was not written in this time: look whether the broker can be reached, "
@@ -111,7 +113,8 @@ class _Ask:
             f"the request is the record at offset {request.offset} of {request.topic}-"
             f"{request.partition}: look whether workers of group {group!r} run and keep up "
             f"(sharegroup groups describe {group}), whether it waits for a retry (sharegroup "
-            f"retries list {group}), and whether it is a dead letter"
+            f"retries list {group}), whether it is a dead letter, and whether topic "
+            f"{replies!r} is as it should be (sharegroup worker plan)"
         )
 
 

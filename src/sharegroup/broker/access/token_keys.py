@@ -56,8 +56,8 @@ _ALGORITHMS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("EC", "P-521"): ("ES512",),
     ("OKP", "Ed25519"): ("EdDSA", "Ed25519"),
 }
-"""The algorithms of a key by its type and curve.  Shared secrets are left out, because whoever can
-verify with one can also sign."""
+"""The algorithms of a key by its type and curve.  Shared secrets are left out, because a
+holder who can verify with one can also sign."""
 
 _PUBLIC = frozenset({"kty", "crv", "n", "e", "x", "y"})
 """The members of a key that are used; private ones are dropped."""

@@ -4,8 +4,8 @@
                              open; after a restart of the console it waits until somebody resumes it
     a job of the console     with the console's connection; the next console goes on with it
 
-Whoever may write to the topic of jobs may have the console run a job of its own, so that right is
-as much as the console's: docs/console.md says so.
+A client that may write to the topic of jobs can make the console run a job of its own, so that
+right is as much as the console's: docs/console.md says so.
 """
 
 from __future__ import annotations

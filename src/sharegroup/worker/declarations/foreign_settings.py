@@ -166,7 +166,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("defaults={'rate_limit': None}", "worker_disable_rate_limits"),
     ("once_by=..., once_for=... of a handler", "worker_deduplicate_successful_tasks"),
     (
-        "a memory limit of the process: docs/deployment.md",
+        "`sharegroup worker -n 4 --max-memory 512MiB`: docs/worker-supervisor.md",
         "worker_max_memory_per_child worker_max_tasks_per_child",
     ),
     (

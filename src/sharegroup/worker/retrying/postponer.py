@@ -78,7 +78,7 @@ def _control_configs(wait_ms: int) -> Mapping[str, str]:
         {
             "cleanup.policy": "compact,delete",
             "retention.ms": str(wait_ms + 2 * _OUTAGE_MS),
-            # Whoever gave a command reads the answer before it is compacted.
+            # The program that gave a command reads the answer before it is compacted.
             "min.compaction.lag.ms": str(_HOUR_MS),
             "min.cleanable.dirty.ratio": "0.1",
             "segment.bytes": str(CONTROL_SEGMENT_BYTES),

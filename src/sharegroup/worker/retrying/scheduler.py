@@ -219,7 +219,7 @@ class Scheduler:
                     control_topic(moving.group), value, key=key, partition=CONTROL_PARTITION
                 )
             except KafkaError as error:
-                # Whoever asked waits for a few seconds, and may ask again.
+                # The program that asked waits for a few seconds, and may ask again.
                 log.info("event=question_unanswered id=%s error=%r", record_id, error)
         self._control.questions.clear()
 

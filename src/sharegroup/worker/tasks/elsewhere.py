@@ -19,7 +19,7 @@ _FAN_OUT = (
     "workflows are not built (canvas): send each task with .delay(...), and let the last one that "
     "finds all rows done in your database go on"
 )
-_PICKLE = "values are JSON, never pickle, which runs code of whoever can write to the topic"
+_PICKLE = "values are JSON, never pickle, which runs the code of any client that can write"
 _ROUTE = "queue='name': a queue is a topic and a share group of its own"
 _SOFT = (
     "time_limit=seconds: a coroutine is cancelled, and a thread gets an exception, so `finally` "
@@ -33,7 +33,7 @@ _RATE = (
 )
 _PRIORITY = "priority=... of each @app.task"
 _DEAD = "nothing: a task that fails finally is a dead letter, with its arguments and traceback"
-_PROCESSES = "run more worker processes for work that keeps a CPU busy"
+_PROCESSES = "sharegroup worker -n 4 runs processes for work that keeps a CPU busy"
 _FETCH = "nothing: a worker fetches what its tasks can start now"
 _STARTED = "nothing: there is no state STARTED, which would cost a write for each run"
 
@@ -275,7 +275,7 @@ OF_SETTINGS: Mapping[str, str] = {
     "worker_pool": f"nothing: plain functions run in threads, coroutines on a loop; {_PROCESSES}",
     "worker_autoscaler": "worker_concurrency='auto'",
     "worker_max_tasks_per_child": f"nothing: tasks run in threads; {_PROCESSES}",
-    "worker_max_memory_per_child": f"a limit of the container or of systemd; {_PROCESSES}",
+    "worker_max_memory_per_child": "sharegroup worker -n 4 --max-memory 512MiB",
     "worker_lost_wait": "nothing: the tasks of a dead worker run again when their locks end",
     "worker_hijack_root_logger": "nothing: sharegroup worker logs to standard error",
     "worker_log_format": "nothing: sharegroup worker --log-format",

@@ -270,7 +270,7 @@ def _backend(value: object) -> object:
     return value
 
 
-_JSON = "JSON alone, never pickle, which runs code of whoever can write to the topic"
+_JSON = "only JSON, never pickle, which runs the code of any client that can write"
 _LATE = (
     "a task is always acknowledged after its run, so it may run twice, and is never lost; make it "
     "idempotent (docs/idempotent-handlers.md)"

@@ -142,6 +142,9 @@ def test_timeout_says_what_to_look_at_and_a_late_reply_is_counted_and_dropped() 
         ) as late:
             await asking
         assert "sharegroup retries list billing" in str(late.value)
+        assert "topic 'orders-service.replies' is as it should be (sharegroup worker plan)" in str(
+            late.value
+        )
         await t.advance("2m")
         assert app.outlet.asks is not None
         assert (app.outlet.asks.unawaited, app.outlet.asks.waiting) == (1, 0)
