@@ -25,6 +25,7 @@ _SOFT = (
     "time_limit=seconds: a coroutine is cancelled, and a thread gets an exception, so `finally` "
     "runs; there is no second limit"
 )
+_HOOKS = "@app.worker_app.on_startup and on_shutdown"
 _EVENTS = "app.worker_app.on('record.failed'), 'record.dead_lettered' and other events"
 _PROGRESS = "keep progress in your database: the states are those of AsyncResult.state"
 _RATE = (
@@ -165,7 +166,7 @@ OF_A_TASK_APP: Mapping[str, str] = {
     "Beat": "nothing to start: the workers make the runs of beat_schedule",
     "setup_security": "TaskApp(..., client={'security_protocol': ...})",
     "user_options": "options of your own program",
-    "steps": "@app.worker_app.on_startup and on_shutdown",
+    "steps": _HOOKS,
     "backend": "app.AsyncResult(id)",
     "amqp": _ROUTE,
     "pool": "nothing: each process has one producer",
@@ -319,7 +320,22 @@ OF_THE_MODULE: Mapping[str, str] = {
     "TimeLimitExceeded": "time_limit, and TimeoutError in autoretry_for",
     "solar": "a schedule of fixed times, or a task that computes the next one",
     "schedule": "a timedelta or a number of seconds in beat_schedule",
-    "signals": _EVENTS,
+    "TimeoutError": "Python's own TimeoutError, which get() and the calls raise",
+    "OperationalError": "TimeoutError, and sharegroup.errors.KafkaError of brokers that refuse",
+    "ImproperlyConfigured": "sharegroup.errors.InvalidConfig",
+    "WorkerLostError": "nothing: the tasks of a dead worker run again when their locks end",
+    "states": "the texts of AsyncResult.state, such as 'SUCCESS'",
+    "bootsteps": _HOOKS,
+    **dict.fromkeys(("worker_init", "worker_process_init", "worker_shutdown"), _HOOKS),
+    **dict.fromkeys(
+        (
+            *("signals", "after_task_publish", "before_task_publish", "task_failure"),
+            *("task_postrun", "task_prerun", "task_received", "task_retry", "task_revoked"),
+            *("task_success", "worker_ready", "worker_shutting_down"),
+        ),
+        _EVENTS,
+    ),
+    "setup_logging": "nothing: sharegroup worker --log-level and --log-format",
     "get_task_logger": "logging.getLogger(__name__)",
     "uuid": "str(uuid.uuid4())",
 }

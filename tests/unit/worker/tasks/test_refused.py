@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import enum
 import importlib
+import re
 import types
 import uuid
 from collections.abc import Callable
@@ -54,6 +55,23 @@ def test_canvas_is_refused_at_the_import(name: str) -> None:
     with pytest.raises(ImportError, match=r"workflows are not built .*send .*\.delay") as refused:
         exec(f"from sharegroup.worker.tasks import {name}")
     assert refused.value.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("TimeoutError", "Python's own TimeoutError"),
+        ("OperationalError", "sharegroup.errors.KafkaError"),
+        ("states", "the texts of AsyncResult.state"),
+        ("task_failure", "app.worker_app.on('record.failed')"),
+        ("worker_process_init", "@app.worker_app.on_startup"),
+    ],
+)
+def test_names_of_celerys_exceptions_states_and_signals_say_what_to_use(
+    name: str, text: str
+) -> None:
+    with pytest.raises(ImportError, match=re.escape(text)):
+        exec(f"from sharegroup.worker.tasks import {name}")
 
 
 def test_other_names_are_missing_as_in_every_module() -> None:
