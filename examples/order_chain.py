@@ -56,7 +56,7 @@ def make_table() -> None:
 
 @app.share_group("pricing", topics="price-requests", replies=True)
 async def price(order: Order) -> int:
-    """Returns the price to who asks; a rejection comes back as an exception."""
+    """Returns the price to the client that asks; a rejection is an exception there."""
     if order.pieces < 1:
         raise Reject(f"{order.pieces} pieces; expected 1 or more")
     return order.pieces * PRICE_CENTS

@@ -19,7 +19,6 @@ _FAN_OUT = (
     "workflows are not built (canvas): send each task with .delay(...), and let the last one that "
     "finds all rows done in your database go on"
 )
-_PICKLE = "values are JSON, never pickle, which runs code of whoever can write to the topic"
 _ROUTE = "queue='name': a queue is a topic and a share group of its own"
 _SOFT = (
     "time_limit=seconds: a coroutine is cancelled, and a thread gets an exception, so `finally` "

@@ -1,7 +1,7 @@
-"""The settings of a `TaskApp`, ``app.conf``: those of Celery that mean something here, checked.
+"""The settings of a `TaskApp`, ``app.conf``: those of Celery that have an effect here, checked.
 
-A setting that is not known is an error that names what replaces it, and one that can only have
-one value here, such as ``task_serializer``, is accepted with that value alone.
+An unknown setting is an error that names its replacement.  A setting that can have only one value
+here, such as ``task_serializer``, is accepted with that value and refused with any other.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def servers_of(broker: str | list[str] | None) -> str | list[str] | None:
         )
     if "@" in rest:
         raise InvalidConfig(
-            "broker_url has a user; expected addresses alone: TaskApp(..., client={'sasl_mechanism'"
+            "broker_url has a user; expected only addresses: TaskApp(..., client={'sasl_mechanism'"
             ": ..., 'sasl_plain_username': ..., ...})"
         )
     return rest.rstrip("/").replace(";", ",").replace("kafka://", "")
@@ -270,7 +270,9 @@ def _backend(value: object) -> object:
     return value
 
 
-_JSON = "JSON alone, never pickle, which runs code of whoever can write to the topic"
+_JSON = (
+    "only JSON, never pickle: unpickling would run the code of anyone who can write to the topic"
+)
 _LATE = (
     "a task is always acknowledged after its run, so it may run twice, and is never lost; make it "
     "idempotent (docs/idempotent-handlers.md)"

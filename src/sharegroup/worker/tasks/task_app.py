@@ -1,4 +1,4 @@
-"""The application of tasks, with Celery's face: ``@app.task``, ``task.delay(...)``, ``app.conf``.
+"""The application of tasks, as in Celery: ``@app.task``, ``task.delay(...)``, ``app.conf``.
 
     app = TaskApp("shop", broker="127.0.0.1:9092", backend="redis://localhost")
 
@@ -259,7 +259,7 @@ class TaskApp:
         for module in self.conf.include:
             import_module(module)
         for run in tuple(self._imports):
-            run()  # Again and again, if it fails; what is imported is not imported twice.
+            run()  # After a failure it runs again; modules that are imported stay so.
 
     # Calls that need a connection: from threads, and in coroutines.
 
