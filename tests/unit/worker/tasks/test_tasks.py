@@ -1,4 +1,4 @@
-"""Tasks with Celery's face: sent, run, retried, with results; in virtual time."""
+"""Tasks with Celery's interface: sent, run, retried, with results; in virtual time."""
 
 from __future__ import annotations
 
