@@ -314,7 +314,15 @@ class EagerResult(AsyncResult):
         """Return None: the result of an eager task is not stored."""
         return None
 
+    async def afacts(self) -> Result[Any] | None:
+        """Return None: the result of an eager task is not stored."""
+        return None
+
     def revoke(self, **_: Any) -> bool:
+        """Return False: it has run."""
+        return False
+
+    async def arevoke(self) -> bool:
         """Return False: it has run."""
         return False
 

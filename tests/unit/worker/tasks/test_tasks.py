@@ -464,7 +464,11 @@ def test_eager_tasks_run_here(app: TaskApp) -> None:
     async def inside() -> AsyncResult:
         return await pair.adelay(2)
 
-    assert asyncio.run(inside()).result == [2, 2]
+    later = asyncio.run(inside())
+    assert later.result == [2, 2]
+    # Without a connection: an eager application may have no broker.
+    assert (later.facts(), later.revoke()) == (None, False)
+    assert (asyncio.run(later.afacts()), asyncio.run(later.arevoke())) == (None, False)
     app.conf.task_always_eager = False
     assert pair.apply((3,)).get() == [3, 3]
 
