@@ -117,6 +117,28 @@ OF_A_RESULT: Mapping[str, str] = {
 }
 """Attributes of ``AsyncResult``."""
 
+OF_GET: Mapping[str, str] = {
+    "no_ack": "nothing",
+    "follow_parents": "nothing: results have no parents",
+    "callback": "get(timeout=...) and a call",
+    "on_message": "get(timeout=...) and a call",
+    "on_interval": "get(timeout=...) and a call",
+    "disable_sync_subtasks": "let the other task send the next one: a task that waits for tasks "
+    "stops all workers when each waits",
+    "EXCEPTION_STATES": "state",
+    "PROPAGATE_STATES": "state",
+}
+"""Arguments of ``AsyncResult.get``."""
+
+OF_REVOKE: Mapping[str, str] = {
+    "terminate": "the option time_limit of the task: nothing ends a task that runs from outside",
+    "signal": "the option time_limit of the task: nothing ends a task that runs from outside",
+    "wait": "nothing: it waits for the answer of the workers",
+    "timeout": "nothing: it waits for the answer of the workers, up to 30 s",
+    "connection": "nothing: each process has its own",
+}
+"""Arguments of ``AsyncResult.revoke``."""
+
 OF_A_REQUEST: Mapping[str, str] = {
     **dict.fromkeys(("group", "chord", "chain", "children", "callbacks", "errbacks"), _CANVAS),
     **dict.fromkeys(("root_id", "parent_id"), "headers: pass an id of your own on"),

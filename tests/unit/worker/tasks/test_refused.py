@@ -105,6 +105,7 @@ def test_no_table_names_what_is_there() -> None:
         (lambda: an_app().add_periodic_task, "beat_schedule"),
         (lambda: an_app().AsyncResult("x").children, "workflows"),
         (lambda: an_app().AsyncResult("x").revoke(terminate=True), "option time_limit"),
+        (lambda: an_app().AsyncResult("x").revoke(reply=True), "reply; it has no options"),
         (lambda: an_app().AsyncResult("x").get(disable_sync_subtasks=False), "stops all workers"),
         (lambda: TaskApp("shop", broker="amqp://u:secret@mq//"), r"u:\.\.\.@mq.*Kafka"),
         (lambda: TaskApp("shop", broker="kafka://u:p@host:1"), "sasl_mechanism"),
