@@ -35,7 +35,6 @@ from sharegroup.worker.tasks import eager, results
 from sharegroup.worker.tasks.beat import declare_schedules
 from sharegroup.worker.tasks.connected import Client, Connected, connected
 from sharegroup.worker.tasks.elsewhere import OF_A_TASK_APP, OF_THE_ARGUMENTS, lacks
-from sharegroup.worker.tasks.message import message_for
 from sharegroup.worker.tasks.options import TaskArguments, TaskOptions, task_options
 from sharegroup.worker.tasks.registry import MADE, SHARED
 from sharegroup.worker.tasks.settings import Backend, Settings, read_object
@@ -154,10 +153,13 @@ class TaskApp:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> results.AsyncResult:
-        """Send a task by its name, which this process need not know; blocks until it is written."""
-        call = self._call_by_name(name, args, kwargs, options)
+        """Send a task by its name; blocks until its record is written.
+
+        This process need not have the task: then only the options of the call count.
+        """
+        call = call_of(self, self.tasks.get(name, name), args, kwargs, options)
         self.send(call)
-        return results.AsyncResult(call.id, self, queue=call.queue, ignored=call.ignore_result)
+        return call.result(self)
 
     async def asend_task(
         self,
@@ -167,23 +169,9 @@ class TaskApp:
         **options: Any,
     ) -> results.AsyncResult:
         """Send a task by its name, in a coroutine."""
-        call = self._call_by_name(name, args, kwargs, options)
+        call = call_of(self, self.tasks.get(name, name), args, kwargs, options)
         await self.asend(call)
-        return results.AsyncResult(call.id, self, queue=call.queue, ignored=call.ignore_result)
-
-    def _call_by_name(
-        self,
-        name: str,
-        args: Sequence[Any] | None,
-        kwargs: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> TaskCall:
-        message = message_for(name, args or (), kwargs or {})
-        task = self.tasks.get(name)
-        if task is not None and task.options.typing:
-            task.check_arguments(message)
-        of_task = TaskOptions(name=name) if task is None else task.options
-        return call_of(self, message, options, of_task)
+        return call.result(self)
 
     def AsyncResult(self, task_id: str, *, queue: str | None = None) -> results.AsyncResult:  # noqa: N802
         """Return the result of a task; without its queue, all queues are looked at."""

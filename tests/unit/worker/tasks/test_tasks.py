@@ -258,6 +258,8 @@ def test_countdown_eta_and_expires(app: TaskApp) -> None:
             await late.aget(timeout=0)
         with pytest.raises(ValueError, match=r"has no zone.*django\.utils\.timezone"):
             await note.aapply_async(("x",), eta=datetime(2026, 1, 1))  # noqa: DTZ001
+        with pytest.raises(ValueError, match=r"expires=2026.* has no zone.*datetime\.now\(UTC\)"):
+            await note.aapply_async(("x",), expires=datetime(2026, 1, 1))  # noqa: DTZ001
         with pytest.raises(ValueError, match="expected one of them"):
             await note.aapply_async(("x",), eta=START, countdown=1)
 
