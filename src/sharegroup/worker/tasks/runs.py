@@ -30,6 +30,7 @@ from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.message import NotJson, TaskMessage, plain
 from sharegroup.worker.tasks.request import CURRENT_APP, CURRENT_REQUEST, TaskRequest
 from sharegroup.worker.tasks.task import Ignore, Task
+from sharegroup.worker.time_limit import time_limit
 
 if TYPE_CHECKING:
     from sharegroup.worker.routed import Routed
@@ -130,14 +131,9 @@ class QueueRuns:
         limit = self._tasks.conf.task_time_limit if limit is None else limit
         if limit is None:
             return await self._run(task, message)
-        timeout = asyncio.timeout(limit)
-        try:
-            async with timeout:
-                return await self._run(task, message)
-        except TimeoutError as error:
-            if not timeout.expired():
-                raise  # The task's own.
-            raise HandlingTimeout(f"{task.name} ran for more than {limit:g} s") from error
+        late = f"{task.name} ran for more than {limit:g} s"
+        async with time_limit(limit, lambda: HandlingTimeout(late)):
+            return await self._run(task, message)
 
     async def _run(self, task: Task[..., Any], message: TaskMessage) -> Any:
         if task.is_coroutine:

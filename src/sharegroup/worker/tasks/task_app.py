@@ -39,6 +39,7 @@ from sharegroup.worker.tasks.options import TaskArguments, TaskOptions, task_opt
 from sharegroup.worker.tasks.registry import MADE, SHARED
 from sharegroup.worker.tasks.settings import Backend, Settings, read_object
 from sharegroup.worker.tasks.task import Task, TaskCall, call_of
+from sharegroup.worker.time_limit import time_limit
 
 if TYPE_CHECKING:
     from sharegroup.worker.testing.app_test import AppTest
@@ -331,15 +332,9 @@ class TaskApp:
     async def _on_client(
         self, client: Client, make: Callable[[Connected], Coroutine[Any, Any, T]], limit: float
     ) -> T:
-        timeout = asyncio.timeout(limit)
-        try:
-            async with timeout:
-                await client.thread.connected()
-                return await make(client.connected)
-        except TimeoutError as error:
-            if not timeout.expired():
-                raise
-            raise self._late(limit, client.connected) from error
+        async with time_limit(limit, lambda: self._late(limit, client.connected)):
+            await client.thread.connected()
+            return await make(client.connected)
 
     def _late(self, limit: float, on: Connected) -> TimeoutError:
         return TimeoutError(
