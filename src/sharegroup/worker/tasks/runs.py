@@ -17,7 +17,6 @@ import asyncio
 import random
 import socket
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sharegroup.suggestions import did_you_mean
@@ -170,22 +169,14 @@ def _looked_at(running: asyncio.Future[Any]) -> None:
 
 def _in_thread(task: Task[..., Any], message: TaskMessage) -> Any:
     """Call a plain function, with fresh connections of Django's if the application uses it."""
-    renew = _renewal()
-    renew()
+    _close_old_connections()
     try:
         return task(*message.args, **message.kwargs)
     finally:
-        renew()
+        _close_old_connections()
 
 
-def _renewal() -> Callable[[], object]:
-    """Return what closes connections of Django's that are too old or broken, as at a request."""
-    django_db = sys.modules.get("django.db")
-    if django_db is None:
-        return _nothing
-    renewal: Callable[[], object] = django_db.close_old_connections
-    return renewal
-
-
-def _nothing() -> None:
-    """Do nothing: the application does not use Django."""
+def _close_old_connections() -> None:
+    """Close connections of Django's that are too old or broken, as at a request."""
+    if (django_db := sys.modules.get("django.db")) is not None:
+        django_db.close_old_connections()
