@@ -272,9 +272,8 @@ class TaskApp:
                 f"result.aget(...) or result.afacts()"
             )
         limit = CALL_SECONDS + seconds
-        if (worker := self._running()) is not None:
-            loop = worker.app.outlet.loop
-            assert loop is not None, "a connected application has a loop"
+        if (running := self._running()) is not None:
+            worker, loop = running
             future = asyncio.run_coroutine_threadsafe(make(worker), loop)
             try:
                 return future.result(limit)
@@ -295,27 +294,29 @@ class TaskApp:
         self, make: Callable[[Connected], Coroutine[Any, Any, T]], seconds: float = 0.0
     ) -> T:
         """Run a coroutine where senders are connected, and await it."""
-        worker, limit = self._running(), CALL_SECONDS + seconds
-        if worker is not None:
-            loop = worker.app.outlet.loop
-            assert loop is not None, "a connected application has a loop"
+        if (running := self._running()) is not None:
+            worker, loop = running
             if loop is asyncio.get_running_loop():
                 return await make(worker)
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(worker), loop))
         client = await asyncio.to_thread(self._client)  # It may import the modules with tasks.
         try:
-            future = client.thread.submit(self._on_client(client, make, limit))
+            future = client.thread.submit(self._on_client(client, make, CALL_SECONDS + seconds))
             return await asyncio.wrap_future(future)
         except Exception:
             await asyncio.to_thread(self._drop_failed, client)
             raise
 
-    def _running(self) -> Connected | None:
-        """Return the application of the worker that runs in this process; None without one."""
+    def _running(self) -> tuple[Connected, asyncio.AbstractEventLoop] | None:
+        """Return the application of the worker of this process, and its loop; None without one."""
         worker = self._worker
         if worker is None or self._worker_process != os.getpid():
             return None
-        return worker if worker.app.outlet.outbox is not None else None
+        outlet = worker.app.outlet
+        if outlet.outbox is None:
+            return None
+        assert outlet.loop is not None, "a connected application has a loop"
+        return worker, outlet.loop
 
     def _client(self) -> Client:
         # An application of its own: it has its own loop, and a forked process its own of those.
