@@ -30,7 +30,7 @@ from sharegroup.worker.tasks.message import TaskMessage, message_for
 from sharegroup.worker.tasks.options import TaskOptions
 from sharegroup.worker.tasks.registry import current_app
 from sharegroup.worker.tasks.request import CURRENT_REQUEST, TaskRequest
-from sharegroup.worker.tasks.settings import CHECKS
+from sharegroup.worker.tasks.settings import CHECKS, seconds_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -308,8 +308,8 @@ def call_of(
 
 
 def _seconds(value: Any, what: str) -> float:
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    number = seconds_of(value)
+    if number is None:
         raise TypeError(f"{what}={value!r:.80}; expected seconds or a timedelta")
     return max(float(number), 0.0)  # As Celery: a time that has passed is now.
 
