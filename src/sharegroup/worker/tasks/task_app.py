@@ -22,7 +22,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitTimeout
 from fnmatch import fnmatchcase
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -35,6 +34,7 @@ from sharegroup.worker.tasks import eager, results
 from sharegroup.worker.tasks.beat import declare_schedules
 from sharegroup.worker.tasks.connected import Client, Connected, connected
 from sharegroup.worker.tasks.elsewhere import OF_A_TASK_APP, OF_THE_ARGUMENTS, lacks
+from sharegroup.worker.tasks.modules import import_related, imported
 from sharegroup.worker.tasks.options import TaskArguments, TaskOptions, task_options
 from sharegroup.worker.tasks.registry import MADE, SHARED
 from sharegroup.worker.tasks.settings import Backend, Settings, read_object
@@ -132,7 +132,7 @@ class TaskApp:
 
         With ``namespace="CELERY"`` they are those whose names begin with ``CELERY_``.
         """
-        self.conf.update(read_object(_imported(source), namespace))
+        self.conf.update(read_object(imported(source), namespace))
 
     def autodiscover_tasks(
         self, packages: Iterable[str] | None = None, related_name: str = "tasks"
@@ -143,7 +143,7 @@ class TaskApp:
         """
         if isinstance(packages, str):
             raise TypeError(f"autodiscover_tasks({packages!r}): expected a list: [{packages!r}]")
-        self._imports.append(lambda: _import_related(packages, related_name))
+        self._imports.append(lambda: import_related(packages, related_name))
 
     # Calls by name.
 
@@ -417,32 +417,3 @@ def _keep(tasks: dict[str, Task[..., Any]], task: Task[..., Any]) -> None:
 
 def _place(task: Task[..., Any]) -> str:
     return f"{task.run.__module__}.{task.run.__qualname__}"
-
-
-def _imported(source: object) -> object:
-    if not isinstance(source, str):
-        return source
-    path, _, attribute = source.partition(":")
-    try:
-        module = import_module(path)
-    except ModuleNotFoundError:
-        parent, _, last = path.rpartition(".")
-        if attribute or not parent:
-            raise
-        return getattr(import_module(parent), last)
-    return getattr(module, attribute) if attribute else module
-
-
-def _import_related(packages: Iterable[str] | None, related_name: str) -> None:
-    if packages is None:
-        apps = sys.modules.get("django.apps")
-        if apps is None:
-            raise InvalidConfig(
-                "autodiscover_tasks(): there is no Django here; expected packages: "
-                "app.autodiscover_tasks(['shop', 'mail'])"
-            )
-        packages = [config.name for config in apps.apps.get_app_configs()]
-    for package in packages:
-        name = f"{package}.{related_name}"
-        if find_spec(name) is not None:
-            import_module(name)
