@@ -17,9 +17,10 @@ def imported(source: object) -> object:
     path, _, attribute = source.partition(":")
     try:
         module = import_module(path)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
         parent, _, last = path.rpartition(".")
-        if attribute or not parent:
+        # Another name is that of a module which the settings themselves import.
+        if attribute or not parent or error.name != path:
             raise
         return getattr(import_module(parent), last)
     return getattr(module, attribute) if attribute else module
