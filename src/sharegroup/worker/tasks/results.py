@@ -166,7 +166,7 @@ class AsyncResult:
         """Remove what is stored."""
         self._app.call(self._forget)
 
-    # Their parts.
+    # Parts of the methods above.
 
     async def _facts(self, on: Connection) -> Result[Any] | None:
         if on.app.store is None:
@@ -237,7 +237,7 @@ class AsyncResult:
             raise error
         return error
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             raise lacks("AsyncResult", name, OF_A_RESULT)

@@ -143,7 +143,7 @@ class Settings:
             raise InvalidConfig(f"{self._owner}: {given}: {error}") from error
         object.__setattr__(self, given, checked)
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):

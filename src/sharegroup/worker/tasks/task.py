@@ -231,7 +231,7 @@ class Task(Generic[P, R]):
             return error
         return RetryAfter(options.countdown(request.retries, chance), _reason(error))
 
-    # Their parts.
+    # Parts of the methods above.
 
     def check_arguments(self, message: TaskMessage) -> None:
         """Raise TypeError if the function does not take these arguments."""
@@ -258,7 +258,7 @@ class Task(Generic[P, R]):
     ) -> TaskCall:
         return call_of(self.app, self, args, kwargs, options)
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             raise lacks(f"task {self.__dict__.get('name', '')!r}", name, OF_TASKS)

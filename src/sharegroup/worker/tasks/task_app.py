@@ -350,7 +350,7 @@ class TaskApp:
         """Run a task here and now, with its retries."""
         return eager.run(self, task, call, random.random)
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             raise lacks("TaskApp", name, OF_A_TASK_APP)
