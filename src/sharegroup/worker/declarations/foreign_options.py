@@ -369,10 +369,10 @@ def refuse_unknown(
             continue
         if name in elsewhere:
             raise InvalidConfig(f"{whose}: {name} is not an option of {kind}; {elsewhere[name]}")
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f"; did you mean {near[0]}?"
-            if near
-            else f"; the options are: {', '.join(sorted(known))}"
-        )
+        if near := difflib.get_close_matches(name, known, n=1):
+            hint = f"; did you mean {near[0]}?"
+        elif known:
+            hint = f"; the options are: {', '.join(sorted(known))}"
+        else:
+            hint = "; it has no options"
         raise InvalidConfig(f"{whose}: unknown option {name}{hint}")
