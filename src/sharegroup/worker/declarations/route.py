@@ -254,6 +254,11 @@ class Route:
         return route
 
     @property
+    def is_selective(self) -> bool:
+        """Whether its handler may not be called for a record: by expiry, filter or breaker."""
+        return self.expiry is not None or self.only is not None or self.breaker is not None
+
+    @property
     def is_reported(self) -> bool:
         """Whether the outcome of its records is written: to the store, or to who asked."""
         return self.replies or self.result_seconds > 0

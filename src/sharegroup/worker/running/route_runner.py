@@ -139,8 +139,10 @@ class RouteRunner:
             if declared is None
             else Breaker(declared, self.queue, self.settlement, self.counts, parts)
         )
-        self.admission = Admission.of(
-            route, self.queue, self.settlement, self.counts, parts, breaker=self.breaker
+        self.admission = (
+            Admission(self.queue, self.settlement, self.counts, parts, breaker=self.breaker)
+            if route.is_selective
+            else None
         )
         """Skips records that are not to run; None if the handler takes all."""
         self.runs = HandlerRuns(
