@@ -183,7 +183,7 @@ def with_defaults(route: Route, given: Collection[str], defaults: Mapping[str, A
         used.pop("batch", None)
     if not used:
         return route
-    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
+    whose = route.title
     settings = _settings(used, whose)
     if "kafka" in settings:
         settings["kafka"] = kafka_options(settings["kafka"], route.kind, whose)
@@ -346,7 +346,7 @@ def _consumer_contradictions(route: Route) -> Iterator[str]:
 
 def check_requirements(route: Route, store: Store | None, *, announces: bool) -> None:
     """Raise InvalidConfig if a handler has no store, or no fleet, that its options require."""
-    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
+    whose = route.title
     shared = None if route.rate_limit is None else route.rate_limit.shared
     if shared == "fleet" and not announces:
         raise InvalidConfig(

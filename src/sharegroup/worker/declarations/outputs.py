@@ -80,9 +80,9 @@ def _check_no_loop(route: Route, routes: Sequence[Route]) -> None:
             longer = f"{path} -> {reader.shape.name}"
             if reader is route:
                 raise InvalidConfig(
-                    f"{route.kind} group {route.group!r}, handler {name}: to={route.to!r} forms a "
-                    f"loop ({longer}), in which a record would circle for ever; if it ends, call "
-                    f"`await {name}.send(...)` in the last handler instead of its `to`"
+                    f"{route.title}: to={route.to!r} forms a loop ({longer}), in which a record "
+                    f"would circle for ever; if it ends, call `await {name}.send(...)` in the last "
+                    f"handler instead of its `to`"
                 )
             paths.append((reader.to, longer))
 
@@ -90,7 +90,7 @@ def _check_no_loop(route: Route, routes: Sequence[Route]) -> None:
 def _codec(route: Route, routes: Sequence[Route], topics: Mapping[str, TopicDeclaration]) -> Codec:
     topic, returned = route.to, route.shape.return_type
     assert topic is not None, "the route has the option"
-    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}: to={topic!r}"
+    whose = f"{route.title}: to={topic!r}"
     readers = [reader for reader in routes if topic in reader.topics]
     if topic not in topics and not readers:
         raise InvalidConfig(

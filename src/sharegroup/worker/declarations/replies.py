@@ -47,6 +47,6 @@ def check_no_reader(routes: Sequence[Route], app_name: str) -> None:
     for route in routes:
         if name in (*route.topics, route.to):
             raise InvalidConfig(
-                f"{route.kind} group {route.group!r}, handler {route.shape.name}: topic {name!r} "
-                f"is the one for replies of App {app_name!r}; name another one"
+                f"{route.title}: topic {name!r} is the one for replies of App {app_name!r}; "
+                f"name another one"
             )
