@@ -16,18 +16,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import RequestTimedOut
-from sharegroup.worker.decisions.decide import Bury
+from sharegroup.worker.decisions.decide import MESSAGE_CHARACTERS_MAX, Bury
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Middleware, Proceed
-from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock
+from sharegroup.worker.ports import DeliveredRecord, Header, Outbox
 from sharegroup.worker.records.outcomes import Reject, Release
 from sharegroup.worker.records.record import CURRENT_OUTBOX, CURRENT_SLOT, Record
 from sharegroup.worker.results.reply import REPLY_HEADER, ReplyAddress, address_of, reply_of
@@ -43,6 +43,7 @@ from sharegroup.worker.results.result import (
     written,
 )
 from sharegroup.worker.results.time_limit import TimeIsOver, within
+from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.sender import Outlet
 from sharegroup.worker.stores.store import Store, StoreUnavailable
@@ -60,20 +61,10 @@ STORE_PAUSE_MS_MIN = 200
 STORE_PAUSE_MS_MAX = 2_000
 REPLY_SECONDS = 5.0
 """The time in which a reply is written; the handler's place is occupied meanwhile."""
-TEXT_CHARACTERS_MAX = 500
 FILTERED = "filtered"
 """Why a record is not handled that the filter of its handler does not want."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 """The trace of a record that was sent on begins with the run that sent it, if runs are traced."""
-
-
-class MemberParts(Protocol):
-    """The parts of a group that this module uses; `GroupParts` has them."""
-
-    clock: WorkerClock
-
-    @property
-    def members(self) -> Any: ...
 
 
 class Around(NamedTuple):
@@ -91,7 +82,7 @@ class Returned:
 
     __slots__ = ("_clock", "_outlet", "_parts", "_route", "counts")
 
-    def __init__(self, route: Route, outlet: Outlet, parts: MemberParts) -> None:
+    def __init__(self, route: Route, outlet: Outlet, parts: GroupParts) -> None:
         self._route = route
         self._outlet = outlet
         self._parts = parts
@@ -132,7 +123,7 @@ class Returned:
         record = call.record
         result = await self._done_before(record) if call.passed_over else None
         if result is None:
-            encoded = await self._encoded(value)
+            encoded = self._encoded(value)
             result = self._result(
                 *(record.delivery, record.story, ResultState.SUCCEEDED),
                 value=encoded,
@@ -221,7 +212,7 @@ class Returned:
             headers += traced
         return [*headers, *record.redrive_headers]
 
-    async def _encoded(self, value: Any) -> bytes | None:
+    def _encoded(self, value: Any) -> bytes | None:
         codec = self._route.return_codec
         assert codec is not None, "the outcome of its records is written"
         if value is None:
@@ -264,7 +255,7 @@ class Returned:
             self._not_written("result", result, unkept)
 
     def _text(self, error: BaseException) -> str:
-        return message_of(error, TEXT_CHARACTERS_MAX, self._route.redaction)
+        return message_of(error, MESSAGE_CHARACTERS_MAX, self._route.redaction)
 
     async def _done_before(self, record: Record) -> Result[bytes] | None:
         """Return the result of the run that did the work; None if there is none."""
