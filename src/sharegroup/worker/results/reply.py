@@ -33,10 +33,10 @@ _NUMBER_MAX = 2**31
 REPLY_BYTES_MAX = 900 * 1024
 """A larger return value is not sent, because a broker takes records of 1 MiB by default."""
 TOO_LARGE = "reply-too-large"
-_ADDRESS = re.compile(
-    rb"([0-9]{1,4})/([0-9a-f]{16}\.[0-9]{1,15})(?:/([A-Za-z0-9._-]{1,%d}))?" % GROUP_CHARACTERS_MAX
-)
 _ASK_ID = re.compile(rb"[0-9a-f]{16}\.[0-9]{1,15}")
+_ADDRESS = re.compile(
+    rb"([0-9]{1,4})/(%b)(?:/([A-Za-z0-9._-]{1,%d}))?" % (_ASK_ID.pattern, GROUP_CHARACTERS_MAX)
+)
 
 
 class ReplyAddress(NamedTuple):

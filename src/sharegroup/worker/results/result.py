@@ -27,8 +27,9 @@ ID_HEADER = "sharegroup-id"
 KEEP_HEADER, NOT_KEPT = "sharegroup-result", "none"
 """The header, and its content, of a record whose result nobody looks at."""
 TRACE_CHARACTERS_MAX = 3_000
+"""The length of the end of a traceback that is kept, if it fits into `TRACE_BYTES_MAX` of JSON."""
 TRACE_CHARACTERS_FOREIGN_MAX = 1_000
-"""The same for a text with characters that take up to six bytes in JSON."""
+"""The same otherwise, because a character takes up to six bytes in JSON."""
 TRACE_BYTES_MAX = 6 * 1024
 PLACE_CHARACTERS_MAX = 300
 """The name of a topic, a partition and an offset."""
@@ -39,7 +40,7 @@ RESULT_BYTES_MAX = VALUE_BYTES_MAX - FACTS_BYTES_MAX
 NAME_CHARACTERS_MAX = 300
 REASON_CHARACTERS_MAX = 100
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:@-]{1,200}")
-_STORED_ID = re.compile(rb"[A-Za-z0-9._:@-]{1,200}")
+_STORED_ID = re.compile(_GIVEN_ID.pattern.encode("ascii"))
 
 T = TypeVar("T")
 
@@ -84,9 +85,8 @@ class Result(Generic[T]):
 
 
 _FIELDS = {
-    "traceback": str,
-    **dict.fromkeys(("state", "error_class", "error_text", "reason", "handler"), str),
-    **dict.fromkeys(("worker_id", "id"), str),
+    **dict.fromkeys(("traceback", "state", "error_class", "error_text", "reason"), str),
+    **dict.fromkeys(("handler", "worker_id", "id"), str),
     **dict.fromkeys(("omitted_bytes", "attempts", "sent_ms", "started_ms", "ended_ms"), int),
 }
 
