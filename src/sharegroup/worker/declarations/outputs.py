@@ -9,8 +9,8 @@
     async def mail(invoice: Invoice) -> None: ...
 
 The value is encoded as the topic's readers in the application decode it, otherwise as `App.topic`
-declares it, otherwise by the annotation of what the handler returns.  All that are there are
-compared when a handler is declared, so a chain that does not fit is found before it runs.
+declares it, otherwise by the annotation of what the handler returns.  All of these types
+are compared when a handler is declared, so a chain that does not fit is found before it runs.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def _codec(route: Route, routes: Sequence[Route], topics: Mapping[str, TopicDecl
             f"{whose}: the topic is not declared; declare it before the handler: "
             f"app.topic({topic!r}, payload={_name(returned, 'Invoice')})"
         )
-    wanted = topics[topic].payload if topic in topics else None
-    if wanted is not None:
-        _check_fits(returned, wanted, f"{whose}: ", "as app.topic declares it")
+    declared = topics[topic].payload if topic in topics else None
+    if declared is not None:
+        _check_fits(returned, declared, f"{whose}: ", "as app.topic declares it")
     for reader in readers:
         by = f"as handler {reader.shape.name} of group {reader.group!r} reads it"
         _check_fits(returned, reader.shape.payload_type, f"{whose}: ", by)
-        if wanted is not None:
-            _check_fits(wanted, reader.shape.payload_type, f"topic {topic!r}: ", by)
+        if declared is not None:
+            _check_fits(declared, reader.shape.payload_type, f"topic {topic!r}: ", by)
         if isinstance(reader.payload, Payload) and reader.payload.encode is None:
             raise InvalidConfig(
                 f"{whose}: its Payload of handler {reader.shape.name} has no `encode`, so nothing "
@@ -114,7 +114,7 @@ def _codec(route: Route, routes: Sequence[Route], topics: Mapping[str, TopicDecl
         # A type of its own only: an encoder for Any does not check what it is given.
         if reader.payload is not None or reader.shape.payload_type not in (Any, object):
             return reader.codec
-    return codec_for(wanted if wanted is not None else returned)
+    return codec_for(declared if declared is not None else returned)
 
 
 def _check_fits(returned: Any, wanted: Any, whose: str, by: str) -> None:

@@ -265,7 +265,7 @@ class Route:
 
     @property
     def is_reported(self) -> bool:
-        """Whether the outcome of its records is written: to the store, or to who asked."""
+        """Whether the outcome of its records is written to the store, or sent as a reply."""
         return self.replies or self.result_seconds > 0
 
     @property

@@ -5,7 +5,7 @@ r"""The result of a record: what became of it, kept in the store for the time ``
 The id is that of the header ``sharegroup-id``, which `send(id=...)` writes, or the record's place.
 The header has no prefix of the worker, so retries, dead letters and redrives keep it, and so does a
 record that a handler sends on with ``to``: the next handler's result has the same id in its group.
-Who may write to the store may write any result, so a stored one is validated.
+Any program that may write to the store can write a result, so a stored one is validated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sharegroup.worker.stores.store import VALUE_BYTES_MAX, StoreUnavailable
 ID_HEADER = "sharegroup-id"
 """The header with the id of a record's result."""
 KEEP_HEADER, NOT_KEPT = "sharegroup-result", "none"
-"""The header, and its content, of a record whose result nobody looks at."""
+"""The header, and its content, of a record whose result is not kept."""
 TRACE_CHARACTERS_MAX = 3_000
 """The length of the end of a traceback that is kept, if it fits into `TRACE_BYTES_MAX` of JSON."""
 TRACE_CHARACTERS_FOREIGN_MAX = 1_000

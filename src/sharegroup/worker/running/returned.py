@@ -1,4 +1,4 @@
-"""What is done with the return value of a handler: it is sent on, kept as a result, replied with.
+"""Handles the return value of a handler: sends it on, keeps it as a result, and replies with it.
 
     handler returned --> sent to the topic `to` --> [the mark of once_by] --> result --> reply
                                                                                   --> accepted
@@ -308,7 +308,7 @@ class Returned:
         return self._outlet.store if self._route.result_seconds else None
 
     async def _reply(self, headers: Sequence[Header], result: Result[bytes]) -> None:
-        """Reply if somebody asked; one that cannot be written is missed by its asker alone."""
+        """Reply if a sender asked; only that sender misses a reply that cannot be written."""
         address, outbox = self._address(headers), self._outlet.outbox
         if address is None or outbox is None:
             return
@@ -329,8 +329,8 @@ class Returned:
         self, outbox: Outbox, address: ReplyAddress, result: Result[bytes]
     ) -> None:
         value, headers = reply_of(result)
-        # Not in the transaction of ``exactly_once``: a partition that is not there, which everybody
-        # can ask for, would fail it again and again.
+        # Not in the transaction of ``exactly_once``: a partition that does not exist, which any
+        # producer can ask for, would fail it again and again.
         await outbox.send(
             replies_topic(self._outlet.app_name),
             value,
@@ -345,7 +345,7 @@ class Returned:
         assert self.counts is not None, "set when the handler was started"
         unwritten = self.counts.unwritten
         unwritten[what] = unwritten.get(what, 0) + 1
-        # Once with a warning: while a store is away, there would be one for each record.
+        # Only the first one is a warning: while a store is away, there would be one per record.
         level = logging.WARNING if unwritten[what] == 1 else logging.DEBUG
         log.log(
             level,

@@ -189,7 +189,7 @@ class RouteRunner:
         """Release records not begun that need not run alone; returns them.
 
         The others are put aside, because a release costs a delivery.  So are those that failed
-        here, because nobody else knows of that.
+        here, because only this process knows of that.
         """
         released = []
         for record in self.queue.take_back(alone_from=alone_from):

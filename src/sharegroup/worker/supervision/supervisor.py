@@ -443,12 +443,12 @@ async def _end_in(place: Place) -> tuple[Running, int]:
 async def _first(*awaited: asyncio.Event | asyncio.Task[None]) -> None:
     """Wait for the first of these events and tasks."""
     waiting = [
-        asyncio.ensure_future(one.wait()) if isinstance(one, asyncio.Event) else one
-        for one in awaited
+        asyncio.ensure_future(source.wait()) if isinstance(source, asyncio.Event) else source
+        for source in awaited
     ]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for one, task in zip(awaited, waiting, strict=True):
-        if isinstance(one, asyncio.Event):
+    for source, task in zip(awaited, waiting, strict=True):
+        if isinstance(source, asyncio.Event):
             task.cancel()
 
 
