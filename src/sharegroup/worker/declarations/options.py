@@ -163,11 +163,10 @@ def checked_defaults(given: Mapping[str, Any] | None, name: str) -> Mapping[str,
     whose = f"App {name!r}: defaults"
     if not isinstance(given, Mapping | None):
         raise InvalidConfig(f"{whose}={given!r:.80}; expected a dict of options")
-    defaults = dict(given or {})
+    defaults, allowed = dict(given or {}), RouteDefaults.__annotations__
     for option in defaults:
-        if option not in RouteDefaults.__annotations__ and option in CommonOptions.__annotations__:
+        if option not in allowed and option in CommonOptions.__annotations__:
             raise InvalidConfig(f"{whose}: {option} is declared for each handler")
-    allowed = RouteDefaults.__annotations__
     refuse_unknown(defaults, allowed, whose, elsewhere_of(RouteKind.SHARE), "all handlers")
     _settings(defaults, whose)  # Raises for a value that no handler could have.
     return defaults
