@@ -296,7 +296,7 @@ OF_SETTINGS: Mapping[str, str] = {
     "worker_pool": f"nothing: plain functions run in threads, coroutines on a loop; {_PROCESSES}",
     "worker_autoscaler": "worker_concurrency='auto'",
     "worker_max_tasks_per_child": f"nothing: tasks run in threads; {_PROCESSES}",
-    "worker_max_memory_per_child": f"a limit of the container or of systemd; {_PROCESSES}",
+    "worker_max_memory_per_child": "`sharegroup worker -n 1 --max-memory 1GiB`",
     "worker_lost_wait": "nothing: the tasks of a dead worker run again when their locks end",
     "worker_hijack_root_logger": "nothing: sharegroup worker logs to standard error",
     "worker_log_format": "nothing: sharegroup worker --log-format",
