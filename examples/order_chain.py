@@ -5,7 +5,7 @@
     sharegroup worker examples.order_chain:app
     python -m examples.order_chain 7 3
 
-The last line orders 3 pieces by the number 7, and prints what became of it.  Repeated, it orders
+The last line orders 3 pieces by the number 7, and prints the outcome.  Repeated, it orders
 nothing: the order is sent once (``unique``), billed once (``once_by``), and has one result.
 """
 
@@ -56,7 +56,7 @@ def make_table() -> None:
 
 @app.share_group("pricing", topics="price-requests", replies=True)
 async def price(order: Order) -> int:
-    """Returns the price to who asks; a rejection comes back as an exception."""
+    """Returns the price to the client that asks; a rejection is an exception there."""
     if order.pieces < 1:
         raise Reject(f"{order.pieces} pieces; expected 1 or more")
     return order.pieces * PRICE_CENTS
@@ -91,7 +91,7 @@ async def place(order: Order) -> str:
 
 
 async def outcome(order_id: str) -> str:
-    """Wait until the order is mailed or cannot be billed, and return what became of it."""
+    """Wait until the order is mailed or cannot be billed, and return the outcome."""
     while True:
         of_mail, of_bill = await mail.result(order_id), await bill.result(order_id)
         if of_mail is not None and of_mail.value is not None:
@@ -102,7 +102,7 @@ async def outcome(order_id: str) -> str:
 
 
 async def main(number: int, pieces: int) -> None:
-    """Order so many pieces by this number, and print what became of it."""
+    """Order so many pieces by this number, and print the outcome."""
     async with app.client():
         sys.stdout.write(await outcome(await place(Order(number, pieces))) + "\n")
 

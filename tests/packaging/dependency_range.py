@@ -4,18 +4,16 @@
     newest   whatever the package index has within the bounds
 
 The tests are those of the code that uses the libraries: `tests/unit`, the embedded broker, and the
-retries of workers.  It needs uv, which can resolve lowest
-versions.
+retries of workers.  It needs uv, which can resolve lowest versions.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
-import time
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import click
@@ -24,15 +22,14 @@ from tests.packaging.environments import (
     BUILD,
     CONSTRAINTS,
     ROOT,
-    Failed,
     Interpreter,
     build_wheel,
     install,
-    interpreters,
+    local_pythons,
     new_environment,
+    passes,
     run,
     run_tests,
-    usual_folders,
 )
 
 FOLDER = BUILD / "dependency-range"
@@ -64,31 +61,24 @@ def main(ends: tuple[str, ...]) -> None:
         )
     FOLDER.mkdir(parents=True, exist_ok=True)
     # Old versions have compiled wheels for old Pythons only.
-    python = next(iter(interpreters(usual_folders(os.environ)).values()))
+    python = next(iter(local_pythons().values()))
     wheel = build_wheel()
     chosen = ends or ("oldest", "newest")
-    failed = [end for end in chosen if not passes(end, wheel, python)]
+    failed = [end for end in chosen if not passes(end, partial(check, end, wheel, python))]
     sys.exit(1 if failed else 0)
 
 
-def passes(end: str, wheel: Path, python: Interpreter) -> bool:
-    """Whether the tests pass at one end; the outcome is printed."""
-    began = time.monotonic()
-    try:
-        constraints = [*oldest_versions(python)] if end == "oldest" else []
-        environment = new_environment(FOLDER / end, python.path)
-        install(environment, *requirements_of_tests(wheel), constraints=constraints)
-        installed = FOLDER / f"{end}-installed.txt"
-        freeze = ["uv", "pip", "freeze", "--python", environment.python]
-        installed.write_text(run(f"list {end}", freeze))
-        versions = dict(PIN.findall(installed.read_text()))
-        click.echo(f"{end}  {', '.join(f'{name} {versions[name]}' for name in AIMED)}")
-        run_tests(environment, *DEPRECATIONS_SHOWN, *TESTS)
-    except Failed as error:
-        click.echo(f"{end}  FAILED  {error}")
-        return False
-    click.echo(f"{end}  ok  ({time.monotonic() - began:.0f} s)")
-    return True
+def check(end: str, wheel: Path, python: Interpreter) -> None:
+    """Run the tests at one end; raises Failed."""
+    constraints = [*oldest_versions(python)] if end == "oldest" else []
+    environment = new_environment(FOLDER / end, python.path)
+    install(environment, *requirements_of_tests(wheel), constraints=constraints)
+    installed = FOLDER / f"{end}-installed.txt"
+    freeze = ["uv", "pip", "freeze", "--python", environment.python]
+    installed.write_text(run(f"list {end}", freeze))
+    versions = dict(PIN.findall(installed.read_text()))
+    click.echo(f"{end}  {', '.join(f'{name} {versions[name]}' for name in AIMED)}")
+    run_tests(environment, *DEPRECATIONS_SHOWN, *TESTS)
 
 
 def requirements_of_tests(wheel: Path) -> list[str]:

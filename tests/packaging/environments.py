@@ -1,6 +1,6 @@
 """Environments for the wheel: the Pythons of this machine, installation, and a run of tests.
 
-interpreters --> one environment for each --> the wheel with an extra --> README's worker, tests
+local_pythons --> one environment for each --> the wheel with an extra --> README's worker, tests
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import click
 
 from tests.support.limits import HANGING_SECONDS
 
@@ -51,6 +54,15 @@ class Environment:
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
+
+
+def local_pythons(*more_folders: Path | None) -> dict[str, Interpreter]:
+    """Return the newest Python of each minor version of this machine, oldest first.
+
+    They are on PATH, in pyenv, or in one of the folders; None is a folder that is not there.
+    """
+    more = [folder for folder in more_folders if folder is not None]
+    return interpreters([*usual_folders(os.environ), *more])
 
 
 def interpreters(folders: Iterable[Path]) -> dict[str, Interpreter]:
@@ -109,6 +121,19 @@ def run(step: str, command: Sequence[str | Path], **more: str) -> str:
     if done.returncode != 0:
         raise Failed(f"{step}: exit code {done.returncode}\n{done.stdout.rstrip()}")
     return done.stdout
+
+
+def passes(name: str, check: Callable[[], object], details: str = "") -> bool:
+    """Whether a check ends without Failed; prints its name, outcome and seconds."""
+    began = time.monotonic()
+    try:
+        check()
+    except Failed as error:
+        click.echo(f"{name}  FAILED  {details}{': ' if details else ''}{error}")
+        return False
+    took = f"({time.monotonic() - began:.0f} s)"
+    click.echo("  ".join(part for part in (name, "ok", details, took) if part))
+    return True
 
 
 def new_environment(folder: Path, python: Path) -> Environment:

@@ -7,10 +7,9 @@ from Debian if the machine has none (`debian_python`).
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,14 +18,13 @@ from tests.packaging.debian_python import debian_python, why_not
 from tests.packaging.environments import (
     BUILD,
     CONSTRAINTS,
-    Failed,
     Interpreter,
     build_wheel,
     install,
-    interpreters,
+    local_pythons,
     new_environment,
+    passes,
     run_tests,
-    usual_folders,
 )
 from tests.packaging.readme_worker import run_readme_worker
 
@@ -42,12 +40,10 @@ NEWEST = "3.14"
 @click.option("--no-tests", is_flag=True, help="Only install the wheel and run README's worker.")
 def main(wanted: tuple[str, ...], *, require_all: bool, no_tests: bool) -> None:
     """Test the wheel on every Python of this machine."""
-    folders = usual_folders(os.environ)
-    found = interpreters(folders)
+    found = local_pythons()
     if NEWEST in (wanted or (NEWEST,)) and NEWEST not in found:
         click.echo(f"{NEWEST}  from Debian: {why_not() or 'in build/debian'}")
-        made = debian_python(NEWEST)
-        found = interpreters([*folders, *([made] if made else [])])
+        found = local_pythons(debian_python(NEWEST))
     missing = [minor for minor in wanted or SUPPORTED if minor not in found]
     for minor in missing:
         click.echo(f"{minor}  not on this machine, not tested")
@@ -58,22 +54,17 @@ def main(wanted: tuple[str, ...], *, require_all: bool, no_tests: bool) -> None:
         )
     wheel = build_wheel()
     chosen = [interpreter for minor, interpreter in found.items() if minor in (wanted or found)]
-    failed = [python for python in chosen if not passes(python, wheel, with_tests=not no_tests)]
+    done = "README's worker" if no_tests else "README's worker, tests/unit"
+    failed = [
+        python
+        for python in chosen
+        if not passes(
+            python.minor,
+            partial(check, python, wheel, with_tests=not no_tests),
+            f"{python.path}: {done}",
+        )
+    ]
     sys.exit(1 if failed or not chosen else 0)
-
-
-def passes(interpreter: Interpreter, wheel: Path, *, with_tests: bool) -> bool:
-    """Whether everything works on one Python; the outcome is printed."""
-    began = time.monotonic()
-    try:
-        check(interpreter, wheel, with_tests=with_tests)
-    except Failed as error:
-        click.echo(f"{interpreter.minor}  FAILED  {error}")
-        return False
-    seconds = time.monotonic() - began
-    done = "README's worker, tests/unit" if with_tests else "README's worker"
-    click.echo(f"{interpreter.minor}  ok  {interpreter.path}: {done}  ({seconds:.0f} s)")
-    return True
 
 
 def check(interpreter: Interpreter, wheel: Path, *, with_tests: bool) -> None:

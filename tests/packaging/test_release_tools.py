@@ -15,6 +15,7 @@ from tests.packaging.environments import (
     Environment,
     Failed,
     interpreters,
+    passes,
     run,
     run_tests,
     usual_folders,
@@ -76,6 +77,18 @@ def test_supported_pythons_are_those_of_the_classifiers() -> None:
 def test_a_failed_step_says_what_the_command_printed() -> None:
     with pytest.raises(Failed, match=r"say: exit code 3\nno such thing"):
         run("say", ["sh", "-c", "echo no such thing >&2; exit 3"])
+
+
+def test_outcome_of_a_check_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise Failed("say: exit code 3")
+
+    assert [passes("3.12", str, "/a"), passes("oldest", str)] == [True, True]
+    assert [passes("3.12", fail, "/a"), passes("oldest", fail)] == [False, False]
+    assert capsys.readouterr().out == (
+        "3.12  ok  /a  (0 s)\noldest  ok  (0 s)\n"
+        "3.12  FAILED  /a: say: exit code 3\noldest  FAILED  say: exit code 3\n"
+    )
 
 
 def test_tests_are_not_run_on_the_checkout_instead_of_the_wheel(tmp_path: Path) -> None:

@@ -162,16 +162,17 @@ class RedriveCopies:
             # The letters behind it are neither sent nor counted as left.
             if len(chosen) == room:
                 break
+            place = letter.partition, letter.offset
             if target is None:
                 self.done.left[NO_LETTER] += 1
             elif why := self._why_left(letter, again=letter.offset in chunk.redriven):
                 self.done.left[why] += 1
             elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
-                self.refuse((letter.partition, letter.offset), target, reason)
+                self.refuse(place, target, reason)
             elif self._options.targets is not None and target not in self._options.targets:
-                self.refuse((letter.partition, letter.offset), target, OTHER_TARGET)
+                self.refuse(place, target, OTHER_TARGET)
             elif self._is_claimed(letter) and target not in self._options.confirmed:
-                self.refuse((letter.partition, letter.offset), target, unconfirmed(target))
+                self.refuse(place, target, unconfirmed(target))
             else:
                 chosen.append(self._copy(letter, target))
                 self.done.without_headers += letter.lacks_its_record

@@ -91,14 +91,9 @@ class ThreadConnections:
         if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
             drop_connections()  # The task has caught its interruption.
         close_old_connections()
-        self.note()
-        self._of_thread.is_in_run = False
-
-    def note(self) -> None:
-        """Note the connections that this thread has."""
-        of_thread = connections.all(initialized_only=True)
         with self._lock:
-            self._by_thread[threading.get_ident()] = of_thread
+            self._by_thread[threading.get_ident()] = connections.all(initialized_only=True)
+        self._of_thread.is_in_run = False
 
     def close(self) -> None:
         """Close the connections of all threads; none of them may run a task."""

@@ -13,7 +13,7 @@ from typing import Any
 from sharegroup.errors import InvalidConfig
 from sharegroup.suggestions import did_you_mean
 from sharegroup.worker import Retry
-from sharegroup.worker.declarations.checks import checked_app_name, checked_group, is_whole
+from sharegroup.worker.declarations.checks import checked_app_name, checked_group, is_whole, or_none
 from sharegroup.worker.durations import Duration, seconds
 
 CONCURRENCY_MAX = 1_000
@@ -172,10 +172,6 @@ def _flag(given: object) -> bool:
     return given
 
 
-def _or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda given: None if given is None else check(given)
-
-
 CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "name": checked_app_name,
     "database": _text,
@@ -183,10 +179,10 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "client": _mapping,
     "concurrency": _whole(1, CONCURRENCY_MAX),
     "retry": _retry,
-    "max_handling": _or_none(_duration),
+    "max_handling": or_none(_duration),
     "grace": _grace,
     "result_bytes_max": _whole(1, RESULT_BYTES_MAX),
     "announce": _flag,
-    "replication_factor": _or_none(_whole(1, 2**15 - 1)),
+    "replication_factor": or_none(_whole(1, 2**15 - 1)),
 }
 """For each option the function that returns its value, or raises what is wrong with it."""

@@ -12,13 +12,13 @@ record does nothing (`runs`).  A clock that is wrong by hours delays no row.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connections, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.tasks.base import TaskResult
 from django.utils import timezone
 
@@ -81,17 +81,21 @@ def claim(database: str, backend: str, queues: Collection[str]) -> list[WaitingT
 
 def remove(database: str, tasks: Sequence[WaitingTask]) -> None:
     """Delete the rows of tasks that are published."""
-    for first in range(0, len(tasks), ROWS_PER_TURN_MAX):
-        ids = [task.row_id for task in tasks[first : first + ROWS_PER_TURN_MAX]]
-        OutboxRow.objects.using(database).filter(id__in=ids).delete()
+    for rows in _portions(database, tasks):
+        rows.delete()
 
 
 def give_back(database: str, tasks: Sequence[WaitingTask], after_seconds: float) -> None:
     """End the claims on rows that could not be published; the relay takes them after a time."""
+    for rows in _portions(database, tasks):
+        rows.update(claim="", claimed_until=_after(after_seconds))
+
+
+def _portions(database: str, tasks: Sequence[WaitingTask]) -> Iterator[QuerySet[OutboxRow]]:
+    """Yield the rows of tasks, up to `ROWS_PER_TURN_MAX` at a time."""
     for first in range(0, len(tasks), ROWS_PER_TURN_MAX):
         ids = [task.row_id for task in tasks[first : first + ROWS_PER_TURN_MAX]]
-        rows = OutboxRow.objects.using(database).filter(id__in=ids)
-        rows.update(claim="", claimed_until=_after(after_seconds))
+        yield OutboxRow.objects.using(database).filter(id__in=ids)
 
 
 def _after(seconds: float) -> datetime:

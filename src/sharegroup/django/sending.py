@@ -22,7 +22,7 @@ SEND_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOrder:
-    """The value of a record: run this task.  What it is stands in the database alone."""
+    """The value of a record: run this task.  Only the database has its function and arguments."""
 
     id: str
     publication: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from sharegroup.django.sending import Senders
 from sharegroup.worker import App, HandlingTimeout
 from sharegroup.worker.durations import seconds
 from sharegroup.worker.middleware import Call, Proceed
+from sharegroup.worker.time_limit import time_limit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,18 +83,15 @@ def as_worker(tasks: TaskApp, queues: Iterable[str] = (), *, concurrency: int | 
     gate = PriorityGate(options.concurrency if concurrency is None else concurrency)
     limit = options.max_handling
     limit_seconds = None if limit is None else seconds(limit)
+    late = f"the task ran for more than {limit}"
 
     @app.middleware
     async def by_priority(call: Call, proceed: Proceed) -> Any:
-        async with gate.turn(call.payload.priority):
-            timeout = asyncio.timeout(limit_seconds)
-            try:
-                async with timeout:
-                    return await proceed(call)
-            except TimeoutError as error:
-                if not timeout.expired():
-                    raise  # The task's own.
-                raise HandlingTimeout(f"the task ran for more than {limit}") from error
+        async with (
+            gate.turn(call.payload.priority),
+            time_limit(limit_seconds, lambda: HandlingTimeout(late)),
+        ):
+            return await proceed(call)
 
     # The topics of other queues may not exist; they are made by the workers that take from them.
     senders = {place: sender for place, sender in tasks.senders.items() if place[0] in chosen}

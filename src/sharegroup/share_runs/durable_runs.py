@@ -132,7 +132,9 @@ class KeptStates:
     ) -> AsyncIterator[ShareStates]:
         """Give the present states, which do not change within the body."""
         wanted = frozenset(keys)
-        kept = self._kept.setdefault(wanted, _ReadStates(wanted))
+        kept = self._kept.get(wanted)
+        if kept is None:
+            kept = self._kept[wanted] = _ReadStates(wanted)
         self._kept.move_to_end(wanted)
         if len(self._kept) > KEPT_READS_MAX:
             self._kept.popitem(last=False)

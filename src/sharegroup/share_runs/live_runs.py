@@ -14,12 +14,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from sharegroup.escaping import escaped
-from sharegroup.json_documents import (
-    Fields,
-    ForeignDocument,
-    get_document,
-    typed_fields,
-)
+from sharegroup.http_documents import get_document
+from sharegroup.json_documents import Fields, ForeignDocument, typed_fields
 from sharegroup.share_runs.share_runs import STATES, ShownRun, ShownSharePartition
 
 PATH = "/share-partitions"

@@ -360,11 +360,11 @@ class App:
         handlers = [routed for given in declared for routed in routed_in(given)]
         new = list(dict.fromkeys(routed for routed in handlers if routed not in self._routed))
         routes = [with_defaults(routed.declared, routed.given, self._defaults) for routed in new]
-        check_together([*self.route_list, *routes])
+        all_routes = [*self.route_list, *routes]
+        check_together(all_routes)
         for route in routes:
             check_requirements(route, self.store, announces=self.announce)
-        every = [*self.route_list, *routes]
-        outputs = outputs_of(every, self._topics, self.name)
+        outputs = outputs_of(all_routes, self._topics, self.name)
         for routed, route in zip(new, routes, strict=True):
             routed.send.belong(self.outlet, route)
             routed.route = route.changed(redaction=self._redaction(route))

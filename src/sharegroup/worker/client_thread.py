@@ -95,7 +95,7 @@ async def _set(event: asyncio.Event) -> None:
 
 
 class Closable(Protocol):
-    """What `PerProcess` keeps."""
+    """An object with connections, as `PerProcess` keeps it."""
 
     def close(self) -> None:
         """Close its connections."""
@@ -156,13 +156,13 @@ class PerProcess(Generic[Kept]):
 
 
 def _close_all() -> None:
-    for each in list(_ALL):
-        each.close()
+    for kept in list(_ALL):
+        kept.close()
 
 
 def _notice_forks() -> None:
-    for each in list(_ALL):
-        each._notice_fork()
+    for kept in list(_ALL):
+        kept._notice_fork()
 
 
 _ALL: WeakSet[PerProcess[Any]] = WeakSet()

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,17 @@ def state(process: int) -> str:
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+@contextmanager
+def sleeping() -> Iterator[subprocess.Popen[bytes]]:
+    """A process to pause, in place of a broker."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as broker:
+        try:
+            yield broker
+        finally:
+            broker.send_signal(signal.SIGCONT)
+            broker.kill()
+
+
 def test_a_broker_goes_on_if_the_backup_is_killed_in_the_pause(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
@@ -178,25 +191,21 @@ def test_a_broker_goes_on_if_the_backup_is_killed_in_the_pause(tmp_path: Path) -
         "print('paused', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as broker:
-        try:
-            killed = subprocess.Popen(
-                [sys.executable, "-c", program, str(broker.pid)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-            assert killed.stdout is not None
-            assert killed.stdout.readline() == b"paused\n"
-            assert state(broker.pid) in "Tt"
-            killed.kill()
-            killed.communicate()
-            deadline = time.monotonic() + HANGING_SECONDS
-            while state(broker.pid) in "Tt":
-                assert time.monotonic() < deadline, "the broker stays paused"
-                time.sleep(0.01)
-        finally:
-            broker.send_signal(signal.SIGCONT)
-            broker.kill()
+    with sleeping() as broker:
+        killed = subprocess.Popen(
+            [sys.executable, "-c", program, str(broker.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"paused\n"
+        assert state(broker.pid) in "Tt"
+        killed.kill()
+        killed.communicate()
+        deadline = time.monotonic() + HANGING_SECONDS
+        while state(broker.pid) in "Tt":
+            assert time.monotonic() < deadline, "the broker stays paused"
+            time.sleep(0.01)
 
 
 def test_a_pause_ends_in_a_program_with_more_descriptors_than_select_takes() -> None:
@@ -211,17 +220,14 @@ def test_a_pause_ends_in_a_program_with_more_descriptors_than_select_takes() -> 
         "pause.close()\n"
         "print('went on', flush=True)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as broker:
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-c", program, str(broker.pid)],
-                capture_output=True,
-                timeout=HANGING_SECONDS,
-            )
-            assert (ended.stdout, ended.stderr) == (b"went on\n", b"")
-            assert state(broker.pid) not in "Tt"
-        finally:
-            broker.kill()
+    with sleeping() as broker:
+        ended = subprocess.run(
+            [sys.executable, "-c", program, str(broker.pid)],
+            capture_output=True,
+            timeout=HANGING_SECONDS,
+        )
+        assert (ended.stdout, ended.stderr) == (b"went on\n", b"")
+        assert state(broker.pid) not in "Tt"
 
 
 def test_a_process_that_has_not_locked_the_directory_is_not_paused(tmp_path: Path) -> None:

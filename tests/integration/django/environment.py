@@ -6,9 +6,7 @@ is in build/django; one that is there stays, unless constraints.txt is newer.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
 
 import click
 
@@ -21,10 +19,9 @@ from tests.packaging.environments import (
     Interpreter,
     build_wheel,
     install,
-    interpreters,
+    local_pythons,
     new_environment,
     run_tests,
-    usual_folders,
 )
 
 OLDEST = (3, 12)
@@ -33,11 +30,10 @@ TOOLS = ("hypothesis", "psutil", "psycopg[binary]", "pytest", "pytest-randomly",
 TESTS = ("tests/integration/django", "tests/unit/django")
 
 
-def newer_python(environ: Mapping[str, str]) -> Interpreter | None:
-    """Return the newest Python that Django 6 runs on; None if this machine has none."""
-    found = interpreters(usual_folders(environ)).values()
-    usable = [interpreter for interpreter in found if interpreter.version[:2] >= OLDEST]
-    return max(usable, key=lambda interpreter: interpreter.version, default=None)
+def newer_python() -> Interpreter | None:
+    """Return the newest Python of this machine, if Django 6 runs on it; None otherwise."""
+    newest = next(reversed(local_pythons().values()), None)
+    return newest if newest is not None and newest.version[:2] >= OLDEST else None
 
 
 def run(interpreter: Interpreter) -> None:
@@ -55,7 +51,7 @@ def run(interpreter: Interpreter) -> None:
 @click.command()
 def main() -> None:
     """Run the tests on the newest Python of this machine."""
-    interpreter = newer_python(os.environ)
+    interpreter = newer_python()
     if interpreter is None:
         raise click.ClickException("Django 6 needs Python 3.12; there is none on PATH or in pyenv")
     try:

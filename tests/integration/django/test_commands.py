@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -27,6 +26,7 @@ from django.utils import timezone
 from sharegroup.django.models import OutboxRow, StoredResult
 from tests.integration.django import jobs
 from tests.integration.django.conftest import backend_settings
+from tests.integration.django.waiting import until
 from tests.support.limits import HANGING_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -123,20 +123,13 @@ def shop_worker(environment: dict[str, str], log: Path) -> Iterator[None]:
             cwd=SHOP, env=environment, stdout=file, stderr=file,
         )  # fmt: skip
     try:
-        until(lambda: "ready app=shop" in log.read_text(), log)
+        until(lambda: "ready app=shop" in log.read_text(), log.read_text)
         yield
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANGING_SECONDS) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()
-
-
-def until(condition: Any, log: Path) -> None:
-    limit = time.monotonic() + HANGING_SECONDS
-    while not condition():
-        assert time.monotonic() < limit, log.read_text()
-        time.sleep(0.02)
 
 
 def test_example_writes_receipts_with_its_orders(broker: Any, tmp_path: Path) -> None:
@@ -161,7 +154,7 @@ def test_example_writes_receipts_with_its_orders(broker: Any, tmp_path: Path) ->
     early = manage("order", "3000", "a@example.org")
     with shop_worker(environment, log):
         late = manage("order", "500", "b@example.org")
-        until(lambda: log.read_text().count("receipt for") == 2, log)
+        until(lambda: log.read_text().count("receipt for") == 2, log.read_text)
     assert "order 1 of a@example.org" in early
     assert "order 2 of b@example.org" in late
     assert "stopped app=shop" in log.read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,8 +12,7 @@ from django.tasks.base import TaskResult
 from django.tasks.signals import task_enqueued, task_finished, task_started
 
 from tests.integration.django import jobs
-from tests.integration.django.waiting import finished
-from tests.support.limits import HANGING_SECONDS
+from tests.integration.django.waiting import finished, until
 
 
 def test_task_runs_and_its_result_can_be_read(worked: str) -> None:
@@ -123,12 +121,9 @@ def test_signals_are_sent_with_the_result(worked: str) -> None:
         good = jobs.add.using(backend=worked).enqueue(1)
         bad = jobs.fail_for_good.using(backend=worked).enqueue("signals")
         finished(good), finished(bad)
-        limit = time.monotonic() + HANGING_SECONDS
         ended = {good.id, bad.id}
         # A signal is sent after the result is stored.
-        while not ended <= {id_ for name, id_, _ in seen if name == "finished"}:
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+        until(lambda: ended <= {id_ for name, id_, _ in seen if name == "finished"}, lambda: seen)
     finally:
         for signal, receiver in receivers:
             signal.disconnect(receiver)

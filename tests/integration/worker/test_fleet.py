@@ -66,8 +66,10 @@ def test_worker_without_its_topics_runs_and_says_so_once(
     async def scene() -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             fleet_topics = {f"{group}.workers", f"{group}.control"}
-            planned = [one for one in await plan(app, admin) if one.name not in fleet_topics]
-            await apply(admin, planned)
+            changes = [
+                change for change in await plan(app, admin) if change.name not in fleet_topics
+            ]
+            await apply(admin, changes)
             with caplog.at_level(logging.WARNING):
                 async with running(app), Fleet(group, bootstrap_servers=bootstrap) as fleet:
                     await until(lambda: "event=announce.off" in caplog.text, "the warning")
@@ -212,8 +214,10 @@ def test_process_without_the_topics_of_the_fleet_has_an_assumed_part(
     async def scene() -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             fleet_topics = {f"{group}.workers", f"{group}.control"}
-            planned = [one for one in await plan(app, admin) if one.name not in fleet_topics]
-            await apply(admin, planned)
+            changes = [
+                change for change in await plan(app, admin) if change.name not in fleet_topics
+            ]
+            await apply(admin, changes)
             async with running(app), Producer(bootstrap_servers=bootstrap) as producer:
 
                 async def are_handled() -> bool:

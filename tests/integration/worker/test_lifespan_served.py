@@ -79,6 +79,10 @@ async def ready(response: Response) -> dict[str, object]:
 """
 
 
+def application(bootstrap: str, group: str, topic: str, web: str, *, grace: str) -> str:
+    return (WORKER + web).format(bootstrap=bootstrap, group=group, topic=topic, grace=grace)
+
+
 def noted(folder: Path) -> list[str]:
     """What the application printed, without uvicorn's lines about requests."""
     lines = (folder / "log").read_text().splitlines()
@@ -97,8 +101,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_sigterm_finishes_the_records_within_the_grace(
     bootstrap: str, group: str, topic: str, tmp_path: Path, web: str
 ) -> None:
-    names = {"bootstrap": bootstrap, "group": group, "topic": topic, "grace": "30s"}
-    with served(tmp_path, (WORKER + web).format(**names)) as there, there.browser() as client:
+    text = application(bootstrap, group, topic, web, grace="30s")
+    with served(tmp_path, text) as there, there.browser() as client:
         assert noted(tmp_path) == ["opened"]
         wait_until(lambda: client.get("/ready").status_code == 200)
         assert client.get("/ready").json()["phase"] == "running"
@@ -114,8 +118,8 @@ def test_sigterm_finishes_the_records_within_the_grace(
 def test_sigterm_gives_back_what_takes_longer_than_the_grace(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
-    names = {"bootstrap": bootstrap, "group": group, "topic": topic, "grace": "1s"}
-    with served(tmp_path, (WORKER + STARLETTE).format(**names)) as there, there.browser() as client:
+    text = application(bootstrap, group, topic, STARLETTE, grace="1s")
+    with served(tmp_path, text) as there, there.browser() as client:
         assert client.post("/jobs/1000").status_code == 202
         wait_until(lambda: "begin" in noted(tmp_path))
         began = time.monotonic()
@@ -130,9 +134,8 @@ def test_sigterm_gives_back_what_takes_longer_than_the_grace(
 def test_start_that_fails_ends_the_server(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
-    names = {"bootstrap": bootstrap, "group": group, "topic": topic, "grace": "1s"}
     refused = "\n@jobs.on_startup\nasync def refuse() -> None:\n    raise OSError('no disk')\n"
-    text = (WORKER + STARLETTE).format(**names)
+    text = application(bootstrap, group, topic, STARLETTE, grace="1s")
     with (
         pytest.raises(AssertionError, match="Application startup failed"),
         served(tmp_path, text + refused),

@@ -146,6 +146,21 @@ def test_rebalances_repeat_no_record_and_delay_little(bootstrap: str, group: str
     asyncio.run(run())
 
 
+async def moved_after_a_kill(
+    bootstrap: str, group: str, delays_ms: list[int]
+) -> list[DecodedRecord]:
+    """Send records to two processes, kill one of them, and return the records that come back."""
+    await make_tiers(bootstrap, group)
+    with process(bootstrap, group) as victim:
+        async with scheduling(bootstrap, group) as scheduler:
+            async with asyncio.timeout(HANGING_SECONDS):
+                while len(scheduler.snapshot()) != 4:  # It has half of them.
+                    await asyncio.sleep(0.02)
+            await send(bootstrap, group, *delays_ms, key=True)
+            victim.kill()
+            return await until_there(bootstrap, f"{group}.retry", len(delays_ms))
+
+
 @pytest.mark.slow
 def test_records_of_a_killed_process_are_moved_within_the_session_timeout(
     bootstrap: str, group: str
@@ -153,15 +168,7 @@ def test_records_of_a_killed_process_are_moved_within_the_session_timeout(
     delays_ms = [1_000 + number for number in range(40)]
 
     async def run() -> None:
-        await make_tiers(bootstrap, group)
-        with process(bootstrap, group) as victim:
-            async with scheduling(bootstrap, group) as scheduler:
-                async with asyncio.timeout(HANGING_SECONDS):
-                    while len(scheduler.snapshot()) != 4:  # It has half of them.
-                        await asyncio.sleep(0.02)
-                await send(bootstrap, group, *delays_ms, key=True)
-                victim.kill()
-                records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
+        records = await moved_after_a_kill(bootstrap, group, delays_ms)
         counts = Counter(int(record.value or b"") for record in records)
         assert sorted(counts) == delays_ms
         assert max(map(late_ms, records)) <= 2_000, (
@@ -219,15 +226,7 @@ def test_session_is_the_shortest_that_a_broker_with_kafkas_defaults_allows(
     delays_ms = [1_000 + number for number in range(40)]
 
     async def run(bootstrap: str) -> None:
-        await make_tiers(bootstrap, group)
-        with process(bootstrap, group) as victim:
-            async with scheduling(bootstrap, group) as scheduler:
-                async with asyncio.timeout(HANGING_SECONDS):
-                    while len(scheduler.snapshot()) != 4:  # It has half of them.
-                        await asyncio.sleep(0.02)
-                await send(bootstrap, group, *delays_ms, key=True)
-                victim.kill()
-                records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
+        records = await moved_after_a_kill(bootstrap, group, delays_ms)
         assert sorted(int(record.value or b"") for record in records) == delays_ms
         assert max(map(late_ms, records)) <= 7_000, "within 8 s of the kill; due after 1 s"
 

@@ -60,6 +60,12 @@ class Supervised(WorkerProcess):
         self.wait_until(lambda: len(self.lines(word)) >= count, f"{count} lines `{word}`")
         return self.lines(word)
 
+    def begin(self, bootstrap: str, topic: str, texts: list[str], *, count: int) -> None:
+        """Send records to so many processes when they are ready, and wait until handlers run."""
+        self.wait_lines("ready", count)
+        send(bootstrap, topic, texts)
+        self.wait_noted(*(f"begin old {text}" for text in texts))
+
     def children(self) -> list[int]:
         """The ids of the processes that have been ready and live."""
         return [pid for line in self.lines("ready") if is_alive(pid := int(line["pid"]))]
@@ -125,9 +131,7 @@ def test_killed_supervisor_leaves_no_process_and_its_records_are_finished(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     with Supervised(tmp_path, application(bootstrap, group, topic), "-n", "3") as there:
-        there.wait_lines("ready", 3)
-        send(bootstrap, topic, ["a 2", "b 2"])
-        there.wait_noted("begin old a 2", "begin old b 2")
+        there.begin(bootstrap, topic, ["a 2", "b 2"], count=3)
         there.signal(signal.SIGKILL)
         there.wait()
         assert len(there.children()) == 3
@@ -141,9 +145,7 @@ def test_process_that_hangs_ends_after_its_killed_supervisor(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     with Supervised(tmp_path, application(bootstrap, group, topic, grace="1s"), "-n", "1") as there:
-        there.wait_lines("ready", 1)
-        send(bootstrap, topic, ["hang"])
-        there.wait_noted("begin old hang")
+        there.begin(bootstrap, topic, ["hang"], count=1)
         there.signal(signal.SIGKILL)
         there.wait()
         there.wait_no_children()
@@ -249,9 +251,7 @@ def test_stop_of_every_process_keeps_the_grace(
 ) -> None:
     """systemd and Ctrl-C signal the supervisor and its processes; ``worker stop`` the latter."""
     with Supervised(tmp_path, application(bootstrap, group, topic), "-n", "2") as there:
-        there.wait_lines("ready", 2)
-        send(bootstrap, topic, ["a 2"])
-        there.wait_noted("begin old a 2")
+        there.begin(bootstrap, topic, ["a 2"], count=2)
         if how == "all":
             there.signal(signal.SIGTERM)
             for pid in there.children():
@@ -267,9 +267,7 @@ def test_second_signal_ends_the_grace(
     bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
     with Supervised(tmp_path, application(bootstrap, group, topic, grace="60s"), "-n", "2") as it:
-        it.wait_lines("ready", 2)
-        send(bootstrap, topic, ["a 100"])
-        it.wait_noted("begin old a 100")
+        it.begin(bootstrap, topic, ["a 100"], count=2)
         it.signal(signal.SIGINT)
         it.wait_until(lambda: "event=worker.stopping" in it.log.read_text(), "the stop")
         began = time.monotonic()

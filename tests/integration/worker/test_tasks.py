@@ -1,4 +1,4 @@
-"""Tasks with Celery's face on a broker: blocking calls from threads and forked processes, revoke.
+"""Tasks as in Celery, on a broker: blocking calls from threads and forked processes, revoke.
 
 The worker is one process for all tests of the module.
 """

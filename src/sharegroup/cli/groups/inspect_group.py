@@ -40,7 +40,7 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
-from sharegroup.json_documents import CONNECTIONS
+from sharegroup.http_documents import CONNECTIONS
 from sharegroup.share_runs.live_runs import LiveRunsError, live_runs
 from sharegroup.share_runs.share_runs import ShownSharePartition
 

@@ -35,7 +35,8 @@ from sharegroup.cli.worker.worker_fleet import (
     steer_fleet,
 )
 from sharegroup.fleet.commands import Intent
-from sharegroup.json_documents import get_document, typed_fields
+from sharegroup.http_documents import get_document
+from sharegroup.json_documents import typed_fields
 from sharegroup.suggestions import did_you_mean
 from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
 from sharegroup.worker.lifecycle.signals import QUIET, RESUME

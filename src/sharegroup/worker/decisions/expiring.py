@@ -5,7 +5,7 @@
                                                 retries, whose stories have this time (`aged`)
     header ``expires``                          as it says; not of one that was redriven
 
-Somebody who redrives a dead letter wants it to run, although it is old.
+A dead letter is redriven to run, although it is old.
 """
 
 from __future__ import annotations

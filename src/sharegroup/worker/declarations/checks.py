@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 from sharegroup.dead_letters.topics import is_topic_name
 from sharegroup.errors import InvalidConfig
@@ -109,6 +110,11 @@ def is_whole(value: object, low: int, high: int) -> bool:
 def is_number(value: object, low: float) -> bool:
     """Whether ``value`` is an int or float of ``low`` or more; False for a bool and for NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= low
+
+
+def or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a check that accepts None besides what ``check`` accepts."""
+    return lambda value: None if value is None else check(value)
 
 
 def checked_app_name(given: object) -> str:

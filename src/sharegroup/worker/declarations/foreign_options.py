@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Collection, Mapping
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declarations.foreign_settings import OF_SETTINGS
+from sharegroup.worker.declarations.foreign_settings import DELAY, OF_SETTINGS, PAYLOAD, PROCESSES
 
 _NO_OFFSETS = (
     "a share group has no position to move (a consumer group has: @app.consumer_group): each "
@@ -30,6 +30,7 @@ _RETRY = (
 _GROUP_CONFIG = "group_configs={{'{name}': ...}}, a setting of the group on the broker"
 _TOPICS = "topics='name' or topics=('one', 'another')"
 _RESULT = "result_for='1h', with App(store=...); or to='topic': docs/worker-results.md"
+_SCHEDULES = "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group"
 _ONE_MEMBER = "nothing: each topic of a group has a member of its own, in each process"
 
 ELSEWHERE: Mapping[str, str] = {
@@ -86,10 +87,10 @@ ELSEWHERE: Mapping[str, str] = {
     "delivery_attempt_limit": _GROUP_CONFIG.format(name="share.delivery.count.limit"),
     "acknowledgement_mode": _NO_COMMIT,
     "share_acknowledgement_mode": _NO_COMMIT,
-    "value_deserializer": "the annotation of the handler's first parameter, or payload=...",
+    "value_deserializer": PAYLOAD,
     "key_deserializer": "record.key, which is bytes",
-    "deserializer": "the annotation of the handler's first parameter, or payload=...",
-    "serializer": "the annotation of the handler's first parameter, or payload=...",
+    "deserializer": PAYLOAD,
+    "serializer": PAYLOAD,
     # Retries and outcomes as other frameworks call them.
     "max_attempts": "retry=Retry(max_attempts=...)",
     "max_retries": "retry=Retry(max_attempts=...), which counts the first run too",
@@ -127,13 +128,13 @@ ELSEWHERE: Mapping[str, str] = {
     "ordering": "order_by='key', or a function of the payload",
     "priority": "a topic for each priority, and priorities={'urgent': 10} in the handler's options",
     **dict.fromkeys(("max_age", "expires", "expire_in", "expiring"), "expires_after='10m'"),
-    "eta": "the sender's delay: handler.send(..., delay='10m')",
-    "countdown": "the sender's delay: handler.send(..., delay='10m')",
-    "schedule": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
-    "run_every": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
-    "cron": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
-    "every": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
-    "periodic": "@app.every('5m') or @app.cron('0 6 * * 1-5') above @app.share_group",
+    "eta": DELAY,
+    "countdown": DELAY,
+    "schedule": _SCHEDULES,
+    "run_every": _SCHEDULES,
+    "cron": _SCHEDULES,
+    "every": _SCHEDULES,
+    "periodic": _SCHEDULES,
     # Karafka's routing, and its plan for share groups.
     "consumer": "the function below the decorator, or handler=...",
     "consumer_persistence": "nothing: a handler that is a class is created once",
@@ -141,21 +142,21 @@ ELSEWHERE: Mapping[str, str] = {
     "subscription_group": _ONE_MEMBER,
     "multiplexing": _ONE_MEMBER,
     "parallel_segments": "order_by='key', and more processes: `sharegroup worker` on more machines",
-    "swarm": "processes=..., or `sharegroup worker -n 4`",
+    "swarm": PROCESSES,
     "adaptive_iterator": "max_handling=...: each record has its own time and lock",
     "eofed": "nothing: a group does not tell the end of a topic; `sharegroup groups` shows the lag",
     "inline_insights": "`sharegroup groups`, or the metric sharegroup_worker_lag",
     "direct_assignments": _NO_PARTITIONS,
     "pattern": _TOPICS + "; a pattern would read topics that nobody has declared",
     "patterns": _TOPICS + "; a pattern would read topics that nobody has declared",
-    "delay_by": "the sender's delay: handler.send(..., delay='10m')",
-    "delaying": "the sender's delay: handler.send(..., delay='10m')",
+    "delay_by": DELAY,
+    "delaying": DELAY,
     "piping": "await other.send(...) in the handler",
     "offset_metadata": "nothing: the worker keeps the finished records there",
     "mark_as_consumed": _NO_COMMIT,
     "config": "app.topic(name, partitions=..., configs={...})",
     "replication_factor": "App(replication_factor=...), or app.topic(name, replication_factor=...)",
-    "deserializers": "the annotation of the handler's first parameter, or payload=...",
+    "deserializers": PAYLOAD,
     "max_messages": "concurrency=..., or batch=Batching(size=...) for a handler of lists",
     "max_wait_time": "batch=Batching(wait_seconds=...) for a handler of lists",
     "pause_max_timeout": "retry=Retry(max_delay=...)",
@@ -193,8 +194,8 @@ ELSEWHERE: Mapping[str, str] = {
     "queue_name": _TOPICS,
     "store_results": _RESULT,
     "pipe_ignore": "await other.send(...) in the handler, with what it needs",
-    "decoder": "the annotation of the handler's first parameter, or payload=...",
-    "parser": "the annotation of the handler's first parameter, or payload=...",
+    "decoder": PAYLOAD,
+    "parser": PAYLOAD,
     "middlewares": "@app.middleware",
     "title": "name='...'",
     "actor_class": "a class with handle, open and close, or @app.middleware",
@@ -219,7 +220,7 @@ ELSEWHERE: Mapping[str, str] = {
         "nothing: records are taken when a handler has room",
     ),
     "check_crcs": "nothing: checksums are always checked",
-    "codec": "the annotation of the handler's first parameter, or payload=...",
+    "codec": PAYLOAD,
     "dependencies": "startup hooks, app.state and @app.middleware",
     **dict.fromkeys(
         ("description", "include_in_schema"), "the docstring of the handler, and name='...'"
@@ -312,7 +313,7 @@ OF_AN_APP: Mapping[str, str] = {
     "max_messages": "defaults={'concurrency': ...}",
     "pause": "defaults={'retry': Retry(...)}",
     "share_groups": "defaults={...}",
-    "swarm": "processes=..., or `sharegroup worker -n 4`",
+    "swarm": PROCESSES,
     "encryption": "payload=Payload(decode=..., encode=...)",
     "monitor": "app.on('record.failed', ...), and metrics",
     "logger": "Python's logging, or `sharegroup worker --log-format`",
@@ -369,10 +370,10 @@ def refuse_unknown(
             continue
         if name in elsewhere:
             raise InvalidConfig(f"{whose}: {name} is not an option of {kind}; {elsewhere[name]}")
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f"; did you mean {near[0]}?"
-            if near
-            else f"; the options are: {', '.join(sorted(known))}"
-        )
+        if near := difflib.get_close_matches(name, known, n=1):
+            hint = f"; did you mean {near[0]}?"
+        elif known:
+            hint = f"; the options are: {', '.join(sorted(known))}"
+        else:
+            hint = "; it has no options"
         raise InvalidConfig(f"{whose}: unknown option {name}{hint}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-RESULTS = "result_for='1h' of each handler, and App(store=...): docs/worker-results.md"
+_RESULTS = "result_for='1h' of each handler, and App(store=...): docs/worker-results.md"
 _STORE = "App(store=...): SqliteStore, PostgresStore or RedisStore, with its address"
-_PAYLOAD = "the annotation of the handler's first parameter, or payload=..."
+PAYLOAD = "the annotation of the handler's first parameter, or payload=..."
+DELAY = "the sender's delay: handler.send(..., delay='10m')"
 _SETTLED = "nothing: a record is always settled after its handler"
 _LOST = "nothing: the record of a lost worker is delivered again"
 _CLIENT = "client={...}: options of the Kafka clients (docs/client-options.md)"
@@ -20,7 +21,7 @@ _EVENTS = "app.on('record.started', ...): events need no queue, and metrics no s
 _COMMANDS = "announce=True: commands reach workers through a topic (docs/fleet.md)"
 _SCHEDULES = "nothing: schedules are kept in a compacted topic (docs/schedules.md)"
 _LOGS = "Python's logging, or `sharegroup worker --log-format`"
-_PROCESSES = "processes=... of a handler, or `sharegroup worker -n`"
+PROCESSES = "processes=... of a handler, or `sharegroup worker -n`"
 _ONE_LOOP = "nothing: handlers run on one event loop, in threads, or with processes=..."
 _AHEAD = "nothing: the speed of handlers decides how much is fetched"
 _FRAMES = "nothing: `sharegroup worker` says what it declares; there is no specification of it"
@@ -45,11 +46,11 @@ ROWS: tuple[tuple[str, str], ...] = (
         ),
     ),
     (
-        "the sender's delay: handler.send(..., delay='10m')",
+        DELAY,
         "broker_native_delayed_delivery_queue_type",
     ),
     (
-        RESULTS,
+        _RESULTS,
         (
             "backend result_backend result_cache_max result_compression result_exchange "
             "result_exchange_type result_expires result_chord_expires result_failure_expires "
@@ -91,7 +92,7 @@ ROWS: tuple[tuple[str, str], ...] = (
         ),
     ),
     # Celery: tasks and queues.
-    (_PAYLOAD, "task_serializer result_serializer accept_content result_accept_content"),
+    (PAYLOAD, "task_serializer result_serializer accept_content result_accept_content"),
     (
         _SETTLED,
         "task_acks_late task_acks_on_failure_or_timeout task_acks_on_failure task_acks_on_timeout",
@@ -139,7 +140,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     ),
     ("missed='skip', 'last' or 'all', of each schedule", "beat_cron_starting_deadline"),
     # Celery: workers.
-    (_PROCESSES, "worker_autoscaler worker_pool worker_pool_start_method"),
+    (PROCESSES, "worker_autoscaler worker_pool worker_pool_start_method"),
     (
         _ONE_LOOP,
         (
@@ -166,7 +167,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("defaults={'rate_limit': None}", "worker_disable_rate_limits"),
     ("once_by=..., once_for=... of a handler", "worker_deduplicate_successful_tasks"),
     (
-        "`sharegroup worker -n 4 --max-memory 512MiB`: docs/worker-supervisor.md",
+        "`sharegroup worker -n 1 --max-memory 1GiB`, which replaces a process that has more",
         "worker_max_memory_per_child worker_max_tasks_per_child",
     ),
     (
@@ -191,7 +192,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     ),
     ("defaults={'kafka': {'client.rack': ...}}", "client_rack"),
     (_SETTLED, "ack_policy"),
-    (_PAYLOAD, "codec decoder parser serializer key_serializer value_serializer apply_types"),
+    (PAYLOAD, "codec decoder parser serializer key_serializer value_serializer apply_types"),
     (
         "startup hooks, app.state and @app.middleware",
         "context dependencies provider id_generator",

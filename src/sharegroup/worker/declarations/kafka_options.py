@@ -14,6 +14,7 @@ from typing import Any
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
+from sharegroup.worker.declarations.foreign_settings import PAYLOAD
 
 ALL_CLIENTS = (
     "request_timeout_ms", "default_api_timeout_ms", "connect_timeout_ms", "retry_backoff_ms",
@@ -33,7 +34,6 @@ _OF_THE_APP = "App(..., client={{'{name}': ...}}), for all clients of the applic
 _SETTLED = "nothing: the worker settles records when their handlers end"
 _WAITS = "nothing: a worker may have no room for as long as its handlers run; max_handling=..."
 _AHEAD = "concurrency=..., and in_flight_bytes=...: handlers decide how much is fetched ahead"
-_PAYLOAD = "the annotation of the handler's first parameter, or payload=..."
 OWNED: Mapping[str, str] = {
     **{
         name: _OF_THE_APP.format(name=name)
@@ -68,7 +68,7 @@ OWNED: Mapping[str, str] = {
         ),
         _AHEAD,
     ),
-    **dict.fromkeys(("key_deserializer", "value_deserializer"), _PAYLOAD),
+    **dict.fromkeys(("key_deserializer", "value_deserializer"), PAYLOAD),
     "on_deserialization_error": "unreadable='dead_letter' or 'reject'",
 }
 """The options that the worker or its application sets, with what to use instead."""

@@ -163,11 +163,10 @@ def checked_defaults(given: Mapping[str, Any] | None, name: str) -> Mapping[str,
     whose = f"App {name!r}: defaults"
     if not isinstance(given, Mapping | None):
         raise InvalidConfig(f"{whose}={given!r:.80}; expected a dict of options")
-    defaults = dict(given or {})
+    defaults, allowed = dict(given or {}), RouteDefaults.__annotations__
     for option in defaults:
-        if option not in RouteDefaults.__annotations__ and option in CommonOptions.__annotations__:
+        if option not in allowed and option in CommonOptions.__annotations__:
             raise InvalidConfig(f"{whose}: {option} is declared for each handler")
-    allowed = RouteDefaults.__annotations__
     refuse_unknown(defaults, allowed, whose, elsewhere_of(RouteKind.SHARE), "all handlers")
     _settings(defaults, whose)  # Raises for a value that no handler could have.
     return defaults
@@ -183,7 +182,7 @@ def with_defaults(route: Route, given: Collection[str], defaults: Mapping[str, A
         used.pop("batch", None)
     if not used:
         return route
-    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
+    whose = route.title
     settings = _settings(used, whose)
     if "kafka" in settings:
         settings["kafka"] = kafka_options(settings["kafka"], route.kind, whose)
@@ -346,7 +345,7 @@ def _consumer_contradictions(route: Route) -> Iterator[str]:
 
 def check_requirements(route: Route, store: Store | None, *, announces: bool) -> None:
     """Raise InvalidConfig if a handler has no store, or no fleet, that its options require."""
-    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}"
+    whose = route.title
     shared = None if route.rate_limit is None else route.rate_limit.shared
     if shared == "fleet" and not announces:
         raise InvalidConfig(

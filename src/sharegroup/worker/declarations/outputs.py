@@ -9,8 +9,8 @@
     async def mail(invoice: Invoice) -> None: ...
 
 The value is encoded as the topic's readers in the application decode it, otherwise as `App.topic`
-declares it, otherwise by the annotation of what the handler returns.  All that are there are
-compared when a handler is declared, so a chain that does not fit is found before it runs.
+declares it, otherwise by the annotation of what the handler returns.  All of these types
+are compared when a handler is declared, so a chain that does not fit is found before it runs.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _check_no_loop(route: Route, routes: Sequence[Route]) -> None:
             longer = f"{path} -> {reader.shape.name}"
             if reader is route:
                 raise InvalidConfig(
-                    f"{route.kind} group {route.group!r}, handler {name}: to={route.to!r} forms a "
-                    f"loop ({longer}), in which a record would circle for ever; if it ends, call "
-                    f"`await {name}.send(...)` in the last handler instead of its `to`"
+                    f"{route.title}: to={route.to!r} forms a loop ({longer}), in which a record "
+                    f"would circle for ever; if it ends, call `await {name}.send(...)` in the last "
+                    f"handler instead of its `to`"
                 )
             paths.append((reader.to, longer))
 
@@ -90,21 +90,21 @@ def _check_no_loop(route: Route, routes: Sequence[Route]) -> None:
 def _codec(route: Route, routes: Sequence[Route], topics: Mapping[str, TopicDeclaration]) -> Codec:
     topic, returned = route.to, route.shape.return_type
     assert topic is not None, "the route has the option"
-    whose = f"{route.kind} group {route.group!r}, handler {route.shape.name}: to={topic!r}"
+    whose = f"{route.title}: to={topic!r}"
     readers = [reader for reader in routes if topic in reader.topics]
     if topic not in topics and not readers:
         raise InvalidConfig(
             f"{whose}: the topic is not declared; declare it before the handler: "
             f"app.topic({topic!r}, payload={_name(returned, 'Invoice')})"
         )
-    wanted = topics[topic].payload if topic in topics else None
-    if wanted is not None:
-        _check_fits(returned, wanted, f"{whose}: ", "as app.topic declares it")
+    declared = topics[topic].payload if topic in topics else None
+    if declared is not None:
+        _check_fits(returned, declared, f"{whose}: ", "as app.topic declares it")
     for reader in readers:
         by = f"as handler {reader.shape.name} of group {reader.group!r} reads it"
         _check_fits(returned, reader.shape.payload_type, f"{whose}: ", by)
-        if wanted is not None:
-            _check_fits(wanted, reader.shape.payload_type, f"topic {topic!r}: ", by)
+        if declared is not None:
+            _check_fits(declared, reader.shape.payload_type, f"topic {topic!r}: ", by)
         if isinstance(reader.payload, Payload) and reader.payload.encode is None:
             raise InvalidConfig(
                 f"{whose}: its Payload of handler {reader.shape.name} has no `encode`, so nothing "
@@ -114,7 +114,7 @@ def _codec(route: Route, routes: Sequence[Route], topics: Mapping[str, TopicDecl
         # A type of its own only: an encoder for Any does not check what it is given.
         if reader.payload is not None or reader.shape.payload_type not in (Any, object):
             return reader.codec
-    return codec_for(wanted if wanted is not None else returned)
+    return codec_for(declared if declared is not None else returned)
 
 
 def _check_fits(returned: Any, wanted: Any, whose: str, by: str) -> None:

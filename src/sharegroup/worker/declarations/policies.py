@@ -29,7 +29,7 @@ class Expiry:
     """
 
     after: Duration | None = None
-    """None if records expire by their header alone."""
+    """None if records expire only by their header."""
     dead_letter: bool = True
     after_ms: int | None = field(init=False, repr=False, compare=False)
 
@@ -100,7 +100,7 @@ def check_filter(function: object, *, may_decode: bool) -> None:
 
 
 def takes_payload(function: Any) -> bool:
-    """Whether a filter takes the payload, too: it cannot be called with the record alone."""
+    """Whether a filter takes the payload, too: it cannot be called with only the record."""
     try:
         inspect.signature(function).bind(None)
     except TypeError:

@@ -1,7 +1,7 @@
-"""The topic for replies of an application, in which those that ask wait for an answer.
+"""The topic for replies of an application, which the processes that ask handlers read.
 
 It has one name, ``<app>.replies``, and a fixed number of partitions.  So a record that asks for a
-reply names a partition and an id alone, and no record can make a worker write to another topic.
+reply names only a partition and an id, and no record can make a worker write to another topic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARTITIONS = 8
 """The number of partitions.  A process that asks reads one of them, with the replies to others in
 it, so more processes than partitions read more than their own."""
 RETENTION_MS = 60 * 60 * 1000
-"""Nobody reads a reply later: who asks is connected when it is written."""
+"""No reply is read later: a process that asks is connected when it is written."""
 CONFIGS: Mapping[str, str] = MappingProxyType(
     {
         "cleanup.policy": "delete",
@@ -47,6 +47,6 @@ def check_no_reader(routes: Sequence[Route], app_name: str) -> None:
     for route in routes:
         if name in (*route.topics, route.to):
             raise InvalidConfig(
-                f"{route.kind} group {route.group!r}, handler {route.shape.name}: topic {name!r} "
-                f"is the one for replies of App {app_name!r}; name another one"
+                f"{route.title}: topic {name!r} is the one for replies of App {app_name!r}; "
+                f"name another one"
             )

@@ -254,8 +254,18 @@ class Route:
         return route
 
     @property
+    def title(self) -> str:
+        """The handler and its group, as errors of its declaration name them."""
+        return f"{self.kind} group {self.group!r}, handler {self.shape.name}"
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether its handler may not be called for a record: by expiry, filter or breaker."""
+        return self.expiry is not None or self.only is not None or self.breaker is not None
+
+    @property
     def is_reported(self) -> bool:
-        """Whether the outcome of its records is written: to the store, or to who asked."""
+        """Whether the outcome of its records is written to the store, or sent as a reply."""
         return self.replies or self.result_seconds > 0
 
     @property

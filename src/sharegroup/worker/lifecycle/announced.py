@@ -22,7 +22,6 @@ from sharegroup.fleet.heartbeats import Identity, Versions
 from sharegroup.worker.application import Application
 from sharegroup.worker.infrastructure.rights import announcing_refusal, divides_rates
 from sharegroup.worker.lifecycle.announcer import Announcer, announcing
-from sharegroup.worker.lifecycle.peers import Peers, watching
 from sharegroup.worker.parts import WorkerParts
 from sharegroup.worker.transport.kafka import client_options
 
@@ -67,6 +66,9 @@ async def announced(app: Announced, worker: Worker, parts: WorkerParts) -> Async
     try:
         async with announcing(announcer, refusal, parts.clock), AsyncExitStack() as stack:
             if divides_rates(app.route_list):
+                # Imported here, because only limits that the fleet shares need it.
+                from sharegroup.worker.lifecycle.peers import Peers, watching
+
                 peers = Peers(identity.worker_id, parts.clock)
                 beats = FollowedPartition(
                     cluster, TopicPartition(workers_topic(app.name), PARTITION), heard

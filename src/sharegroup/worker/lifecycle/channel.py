@@ -24,7 +24,7 @@ from sharegroup.http_endpoint import HttpResponse, Page
 log = logging.getLogger(__name__)
 
 STATE = "/state"
-"""The page for the supervisor alone: the phase of the worker, and whether it takes records."""
+"""The page for the supervisor only: the phase of the worker, and whether it takes records."""
 LINE_BYTES_MAX = 1024
 """Maximum length of a request and of the first line of an answer."""
 BODY_BYTES_MAX = 64 * 1024 * 1024

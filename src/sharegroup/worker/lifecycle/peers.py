@@ -64,11 +64,11 @@ class Peers:
     def take(self, records: Sequence[Heard]) -> None:
         """Apply the records that were written since the last read."""
         now = self._clock.now()
-        for said, at_ms in records:
-            if isinstance(said, Departed):
-                self._seen.pop(said.worker_id, None)
-            elif said.identity.worker_id in self._seen or len(self._seen) < WORKERS_MAX:
-                self._seen[said.identity.worker_id] = SeenWorker(said, at_ms)
+        for message, at_ms in records:
+            if isinstance(message, Departed):
+                self._seen.pop(message.worker_id, None)
+            elif message.identity.worker_id in self._seen or len(self._seen) < WORKERS_MAX:
+                self._seen[message.identity.worker_id] = SeenWorker(message, at_ms)
             if at_ms > self._heard_ms[0]:
                 self._heard_ms = (at_ms, now)
         self._read_at = now
@@ -86,9 +86,12 @@ class Peers:
             for worker_id, seen in self._seen.items()
             if seen.beat.phase in COUNTED and worker_id != self._own_id
         ]
-        self._many = sum(who.group_count > len(who.groups) for who in others)
+        self._many = sum(other.group_count > len(other.groups) for other in others)
         self._counts = Counter(
-            group for who in others if who.group_count <= len(who.groups) for group in who.groups
+            group
+            for other in others
+            if other.group_count <= len(other.groups)
+            for group in other.groups
         )
 
     def processes_of(self, group: str) -> int | None:

@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +117,7 @@ class Program:
     def __init__(self, app: Runnable, surroundings: Surroundings, say_it: Say) -> None:
         self._app = app
         self._around = surroundings
-        self._say_it = say_it
+        self._say = tolerant(say_it)
         self._wishes = Wishes()
         self._pid_files: list[PidFile] = []
         self._facts: dict[str, Any] = {
@@ -135,13 +135,13 @@ class Program:
         """Run from the start to the exit code."""
         is_watched = self._around.watcher is not None
         self._app.obey = self._wishes.obey
-        # That of a supervised process is meant for its supervisor: who signals all of them wants a
-        # reload, and a stop would be one that nobody undoes.
+        # SIGHUP to the whole process group asks the supervisor for a reload.  A supervised process
+        # that stopped by it would not be started again.
         on_hangup = None if self._around.supervisor is None else _do_nothing
         with listening(self._wishes, to_interrupts=not is_watched, on_hangup=on_hangup):
             async with AsyncExitStack() as stack:
                 if is_watched:
-                    _background(stack, self._stop_with_watcher())
+                    background(stack, self._stop_with_watcher())
                 if self._around.supervisor is None:
                     await self._open_ports(stack)
                 else:
@@ -155,7 +155,7 @@ class Program:
                 except Exception:
                     log.exception("event=start_failed app=%s", self._app.name)
                     return FAILED
-                _background(stack, self._say_ready())
+                background(stack, self._say_ready())
                 stack.enter_context(LoopWatch())
                 try:
                     return await self._work()
@@ -338,21 +338,7 @@ class Program:
     def _tell_phase(self, phase: str) -> None:
         self._facts["phase"] = phase
         for file in self._pid_files:
-            try:
-                file.write(self._facts)
-            # Of a full disk.  Readers see an earlier phase; raised here, it would end the program
-            # in the middle of its handlers, without a stop.
-            except OSError as error:
-                log.warning(
-                    "event=pid_file_failed path=%s phase=%s error=%r", file.path, phase, error
-                )
-
-    def _say(self, text: str) -> None:
-        try:
-            self._say_it(text)
-        # The reader of the output has ended.  The application is to be stopped all the same.
-        except OSError as error:
-            log.warning("event=output_failed text=%r error=%r", text, error)
+            tell_phase(file, self._facts)
 
     async def _stop_with_watcher(self) -> None:
         """Stop this process if its watcher was killed."""
@@ -401,7 +387,7 @@ async def _and_leave(name: str, work: Coroutine[Any, Any, int]) -> int:
     return code
 
 
-def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+def background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     """Run this coroutine in a task until the stack is closed."""
     task = asyncio.ensure_future(work)
     stack.callback(task.cancel)
@@ -415,6 +401,33 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     """Call in a loop from another thread, unless the loop has ended: so does the process then."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)
+
+
+def tell_phase(file: PidFile, facts: Mapping[str, Any]) -> None:
+    """Write these facts, with their phase, to a pid file; a failure is logged."""
+    try:
+        file.write(facts)
+    # Of a full disk.  Readers see an earlier phase; raised here, it would end the program in the
+    # middle of its handlers, without a stop.
+    except OSError as error:
+        log.warning(
+            "event=pid_file_failed path=%s phase=%s error=%r", file.path, facts["phase"], error
+        )
+
+
+def tolerant(say_it: Say) -> Say:
+    """Return a function that prints a line, too, and logs it if the reader of the output has ended.
+
+    The program goes on, because its handlers are to be stopped in order all the same.
+    """
+
+    def say_or_log(text: str) -> None:
+        try:
+            say_it(text)
+        except OSError as error:
+            log.warning("event=output_failed text=%r error=%r", text, error)
+
+    return say_or_log
 
 
 def say(text: str) -> None:

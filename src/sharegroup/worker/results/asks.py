@@ -57,7 +57,7 @@ class AskTimeout(TimeoutError):
 
 
 class TooManyAsks(RuntimeError):
-    """As many asks wait in this process as may."""
+    """The number of asks that wait in this process has reached its limit."""
 
     __module__ = PUBLIC
 
@@ -165,7 +165,7 @@ class Asks:
     def _started(self, starting: asyncio.Task[None]) -> None:
         self._starting = None
         if not starting.cancelled():
-            starting.exception()  # Raised in the asks that wait, of which there may be none.
+            starting.exception()  # Marks it as retrieved: maybe no ask waits that would raise it.
 
     async def _start(self) -> None:
         reply_log = self._open_log(self._topic)
@@ -222,4 +222,4 @@ class Asks:
         for reply in waiting.values():
             if not reply.done():
                 reply.set_exception(AskEnded(f"ask: {why}; the record may still be handled"))
-                reply.exception()  # An ask whose request cannot be written does not look at it.
+                reply.exception()  # The same: an ask whose request failed awaits no reply.

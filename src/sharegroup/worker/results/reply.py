@@ -4,11 +4,11 @@
     reply      key: <process>.<number>      value: what the handler returned
                sharegroup-outcome: succeeded | failed, and for a failure its class, text and reason
 
-A request names no topic: a worker replies to the one of its application alone
+A request names no topic: a worker replies only to the topic of its application
 (`declarations.replies`).  It names the group of the handler that is asked, because other groups may
 read its topic, and reply to requests of their own.
 
-Everybody who may write to a topic can write such headers, so all are validated.
+Any producer of a topic can write such headers, so all are validated.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NUMBER_MAX = 2**31
 REPLY_BYTES_MAX = 900 * 1024
 """A larger return value is not sent, because a broker takes records of 1 MiB by default."""
 TOO_LARGE = "reply-too-large"
-_ADDRESS = re.compile(
-    rb"([0-9]{1,4})/([0-9a-f]{16}\.[0-9]{1,15})(?:/([A-Za-z0-9._-]{1,%d}))?" % GROUP_CHARACTERS_MAX
-)
 _ASK_ID = re.compile(rb"[0-9a-f]{16}\.[0-9]{1,15}")
+_ADDRESS = re.compile(
+    rb"([0-9]{1,4})/(%b)(?:/([A-Za-z0-9._-]{1,%d}))?" % (_ASK_ID.pattern, GROUP_CHARACTERS_MAX)
+)
 
 
 class ReplyAddress(NamedTuple):
@@ -65,8 +65,8 @@ class Reply(NamedTuple):
 def address_of(headers: Sequence[Header], group: str) -> ReplyAddress | None:
     """Return where the reply of a group to a record goes.
 
-    None if none is asked for, or of another group, or not validly.  A request that names no group
-    is for each one.
+    None if the record asks for no reply, asks another group, or has a header that is not valid.  A
+    request that names no group is for all groups.
     """
     for name, content in reversed(headers):
         if name == REPLY_HEADER:
@@ -101,13 +101,13 @@ def parsed_reply(key: bytes | None, value: bytes | None, headers: Sequence[Heade
     """Return the reply in a record; raises ValueError if there is none."""
     if key is None or _ASK_ID.fullmatch(key) is None:
         raise ValueError(f"expected the id of a request as key, found {key!r:.80}")
-    found = {name: content or b"" for name, content in headers}
-    state = ResultState(found.get(_OUTCOME, b"").decode("ascii", "replace"))
+    contents = {name: content or b"" for name, content in headers}
+    state = ResultState(contents.get(_OUTCOME, b"").decode("ascii", "replace"))
     if state is ResultState.RETRYING:
         raise ValueError(f"expected a final outcome in {_OUTCOME}, found {state}")
-    attempts = found.get(_ATTEMPTS, b"")
+    attempts = contents.get(_ATTEMPTS, b"")
     number = min(int(attempts), _NUMBER_MAX) if re.fullmatch(rb"[0-9]{1,10}", attempts) else 0
-    error, text, reason = (_decoded(found.get(title, b"")) for title in (_CLASS, _TEXT, _REASON))
+    error, text, reason = (_decoded(contents.get(title, b"")) for title in (_CLASS, _TEXT, _REASON))
     return Reply(key.decode("ascii"), state, value, error, text, reason, number)
 
 

@@ -5,7 +5,7 @@ r"""The result of a record: what became of it, kept in the store for the time ``
 The id is that of the header ``sharegroup-id``, which `send(id=...)` writes, or the record's place.
 The header has no prefix of the worker, so retries, dead letters and redrives keep it, and so does a
 record that a handler sends on with ``to``: the next handler's result has the same id in its group.
-Who may write to the store may write any result, so a stored one is validated.
+Any program that may write to the store can write a result, so a stored one is validated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from sharegroup.worker.stores.store import VALUE_BYTES_MAX, StoreUnavailable
 ID_HEADER = "sharegroup-id"
 """The header with the id of a record's result."""
 KEEP_HEADER, NOT_KEPT = "sharegroup-result", "none"
-"""The header, and its content, of a record whose result nobody looks at."""
+"""The header, and its content, of a record whose result is not kept."""
 TRACE_CHARACTERS_MAX = 3_000
+"""The length of the end of a traceback that is kept, if it fits into `TRACE_BYTES_MAX` of JSON."""
 TRACE_CHARACTERS_FOREIGN_MAX = 1_000
-"""The same for a text with characters that take up to six bytes in JSON."""
+"""The same otherwise, because a character takes up to six bytes in JSON."""
 TRACE_BYTES_MAX = 6 * 1024
 PLACE_CHARACTERS_MAX = 300
 """The name of a topic, a partition and an offset."""
@@ -39,7 +40,7 @@ RESULT_BYTES_MAX = VALUE_BYTES_MAX - FACTS_BYTES_MAX
 NAME_CHARACTERS_MAX = 300
 REASON_CHARACTERS_MAX = 100
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:@-]{1,200}")
-_STORED_ID = re.compile(rb"[A-Za-z0-9._:@-]{1,200}")
+_STORED_ID = re.compile(_GIVEN_ID.pattern.encode("ascii"))
 
 T = TypeVar("T")
 
@@ -84,9 +85,8 @@ class Result(Generic[T]):
 
 
 _FIELDS = {
-    "traceback": str,
-    **dict.fromkeys(("state", "error_class", "error_text", "reason", "handler"), str),
-    **dict.fromkeys(("worker_id", "id"), str),
+    **dict.fromkeys(("traceback", "state", "error_class", "error_text", "reason"), str),
+    **dict.fromkeys(("handler", "worker_id", "id"), str),
     **dict.fromkeys(("omitted_bytes", "attempts", "sent_ms", "started_ms", "ended_ms"), int),
 }
 

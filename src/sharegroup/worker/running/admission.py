@@ -6,7 +6,7 @@
                  '-------------------> a dead letter, or accepted (`expires_after`)
 
 A record that is skipped here takes no slot, no token of the rate limit and no place in the order
-of its key.  Only routes that declare one of these options have an `Admission`.
+of its key.  Only routes with one of these options have an `Admission` (`Route.is_selective`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Admission:
 
     def __init__(
         self,
-        route: Route,
         queue: RecordQueue,
         settlement: Settlement,
         counts: HandlerCounts,
@@ -44,8 +43,9 @@ class Admission:
         *,
         breaker: Breaker | None,
     ) -> None:
+        route = settlement.route
         self._breaker = breaker
-        self._route = route
+        self._route: Route = route
         self._queue = queue
         self._settlement = settlement
         self._counts = counts
@@ -53,22 +53,6 @@ class Admission:
         self._expiry = route.expiry
         self._only = route.only
         self._takes_payload = route.only is not None and takes_payload(route.only)
-
-    @classmethod
-    def of(
-        cls,
-        route: Route,
-        queue: RecordQueue,
-        settlement: Settlement,
-        counts: HandlerCounts,
-        parts: GroupParts,
-        *,
-        breaker: Breaker | None,
-    ) -> Admission | None:
-        """The admission of a route; None if it takes all records."""
-        if route.expiry is None and route.only is None and breaker is None:
-            return None
-        return cls(route, queue, settlement, counts, parts, breaker=breaker)
 
     def admits(self, record: TakenRecord) -> bool:
         """Whether a record is to run; otherwise it is settled.

@@ -17,8 +17,6 @@ from sharegroup.worker.running.route_runner import RouteRunner
 
 FETCH_SECONDS = 2.0
 """Maximum time for which the records of a fetch under way are waited for."""
-
-
 PARK_SECONDS = 1.0
 """The interval at which an open breaker looks for records that have become ready since."""
 
@@ -78,7 +76,7 @@ class Breakers:
                 self._add(intake, deliveries)
 
     def _intakes_of(self, runner: RouteRunner) -> list[Intake]:
-        """The intakes of the route alone; the own topic is that of all routes of the group."""
+        """The intakes of only this route; the own topic is that of all routes of the group."""
         is_only = len(self._runners) == 1
         topics = runner.route.topics
         return [

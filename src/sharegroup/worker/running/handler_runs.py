@@ -143,10 +143,7 @@ class HandlerRuns:
         counts.handling.observe(seconds)
         self.done += 1
         if error is None and record.handler_record.decision is None:
-            counts.succeeded += 1
-            if self._breaker is not None:
-                self._breaker.succeeded(now - seconds)
-            self._settlement.accept(record, seconds)
+            self._succeeded(record, seconds, now)
         else:
             self._decide(record, error, seconds, now)
         if self._parts.room.waiters:

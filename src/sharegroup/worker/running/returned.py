@@ -1,4 +1,4 @@
-"""What is done with the return value of a handler: it is sent on, kept as a result, replied with.
+"""Handles the return value of a handler: sends it on, keeps it as a result, and replies with it.
 
     handler returned --> sent to the topic `to` --> [the mark of once_by] --> result --> reply
                                                                                   --> accepted
@@ -16,18 +16,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sharegroup.backoff import Backoff
 from sharegroup.dead_letters.story import Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers
 from sharegroup.errors import RequestTimedOut
-from sharegroup.worker.decisions.decide import Bury
+from sharegroup.worker.decisions.decide import MESSAGE_CHARACTERS_MAX, Bury
 from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.middleware import Call, Middleware, Proceed
-from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock
+from sharegroup.worker.ports import DeliveredRecord, Header, Outbox
 from sharegroup.worker.records.outcomes import Reject, Release
 from sharegroup.worker.records.record import CURRENT_OUTBOX, CURRENT_SLOT, Record
 from sharegroup.worker.results.reply import REPLY_HEADER, ReplyAddress, address_of, reply_of
@@ -43,6 +43,7 @@ from sharegroup.worker.results.result import (
     written,
 )
 from sharegroup.worker.results.time_limit import TimeIsOver, within
+from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.taken_record import TakenRecord
 from sharegroup.worker.sender import Outlet
 from sharegroup.worker.stores.store import Store, StoreUnavailable
@@ -60,20 +61,10 @@ STORE_PAUSE_MS_MIN = 200
 STORE_PAUSE_MS_MAX = 2_000
 REPLY_SECONDS = 5.0
 """The time in which a reply is written; the handler's place is occupied meanwhile."""
-TEXT_CHARACTERS_MAX = 500
 FILTERED = "filtered"
 """Why a record is not handled that the filter of its handler does not want."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 """The trace of a record that was sent on begins with the run that sent it, if runs are traced."""
-
-
-class MemberParts(Protocol):
-    """The parts of a group that this module uses; `GroupParts` has them."""
-
-    clock: WorkerClock
-
-    @property
-    def members(self) -> Any: ...
 
 
 class Around(NamedTuple):
@@ -91,7 +82,7 @@ class Returned:
 
     __slots__ = ("_clock", "_outlet", "_parts", "_route", "counts")
 
-    def __init__(self, route: Route, outlet: Outlet, parts: MemberParts) -> None:
+    def __init__(self, route: Route, outlet: Outlet, parts: GroupParts) -> None:
         self._route = route
         self._outlet = outlet
         self._parts = parts
@@ -132,7 +123,7 @@ class Returned:
         record = call.record
         result = await self._done_before(record) if call.passed_over else None
         if result is None:
-            encoded = await self._encoded(value)
+            encoded = self._encoded(value)
             result = self._result(
                 *(record.delivery, record.story, ResultState.SUCCEEDED),
                 value=encoded,
@@ -221,7 +212,7 @@ class Returned:
             headers += traced
         return [*headers, *record.redrive_headers]
 
-    async def _encoded(self, value: Any) -> bytes | None:
+    def _encoded(self, value: Any) -> bytes | None:
         codec = self._route.return_codec
         assert codec is not None, "the outcome of its records is written"
         if value is None:
@@ -264,7 +255,7 @@ class Returned:
             self._not_written("result", result, unkept)
 
     def _text(self, error: BaseException) -> str:
-        return message_of(error, TEXT_CHARACTERS_MAX, self._route.redaction)
+        return message_of(error, MESSAGE_CHARACTERS_MAX, self._route.redaction)
 
     async def _done_before(self, record: Record) -> Result[bytes] | None:
         """Return the result of the run that did the work; None if there is none."""
@@ -317,7 +308,7 @@ class Returned:
         return self._outlet.store if self._route.result_seconds else None
 
     async def _reply(self, headers: Sequence[Header], result: Result[bytes]) -> None:
-        """Reply if somebody asked; one that cannot be written is missed by its asker alone."""
+        """Reply if a sender asked; only that sender misses a reply that cannot be written."""
         address, outbox = self._address(headers), self._outlet.outbox
         if address is None or outbox is None:
             return
@@ -338,8 +329,8 @@ class Returned:
         self, outbox: Outbox, address: ReplyAddress, result: Result[bytes]
     ) -> None:
         value, headers = reply_of(result)
-        # Not in the transaction of ``exactly_once``: a partition that is not there, which everybody
-        # can ask for, would fail it again and again.
+        # Not in the transaction of ``exactly_once``: a partition that does not exist, which any
+        # producer can ask for, would fail it again and again.
         await outbox.send(
             replies_topic(self._outlet.app_name),
             value,
@@ -354,7 +345,7 @@ class Returned:
         assert self.counts is not None, "set when the handler was started"
         unwritten = self.counts.unwritten
         unwritten[what] = unwritten.get(what, 0) + 1
-        # Once with a warning: while a store is away, there would be one for each record.
+        # Only the first one is a warning: while a store is away, there would be one per record.
         level = logging.WARNING if unwritten[what] == 1 else logging.DEBUG
         log.log(
             level,

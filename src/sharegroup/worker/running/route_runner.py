@@ -139,8 +139,10 @@ class RouteRunner:
             if declared is None
             else Breaker(declared, self.queue, self.settlement, self.counts, parts)
         )
-        self.admission = Admission.of(
-            route, self.queue, self.settlement, self.counts, parts, breaker=self.breaker
+        self.admission = (
+            Admission(self.queue, self.settlement, self.counts, parts, breaker=self.breaker)
+            if route.is_selective
+            else None
         )
         """Skips records that are not to run; None if the handler takes all."""
         self.runs = HandlerRuns(
@@ -187,7 +189,7 @@ class RouteRunner:
         """Release records not begun that need not run alone; returns them.
 
         The others are put aside, because a release costs a delivery.  So are those that failed
-        here, because nobody else knows of that.
+        here, because only this process knows of that.
         """
         released = []
         for record in self.queue.take_back(alone_from=alone_from):

@@ -119,7 +119,7 @@ class Settlement:
                 assert_never(step)
 
     def skip(self, record: TakenRecord, reason: str) -> None:
-        """Accept a record without a run; who asked for its outcome is told why."""
+        """Accept a record without a run; a sender that asked for its outcome is told why."""
         if self._returned is None or not self._returned.tells_skipped(record, reason):
             self.carry_out(record, ACCEPT)
         else:
@@ -296,8 +296,12 @@ class Settlement:
             self._counts.dead_lettered += 1
             self._settle(record, record.delivery.reject)
             # Also for one that no handler has begun, so that the event has no record.
-            known = {"key": record.delivery.key, "redrives": record.story.redrives}
-            details = {"reason": step.reason, "topic": topic, **known}
+            details = {
+                "reason": step.reason,
+                "topic": topic,
+                "key": record.delivery.key,
+                "redrives": record.story.redrives,
+            }
             self._parts.events.tell("record.dead_lettered", record, step.error, details)
 
     def _give_back_of(self, record: TakenRecord) -> Callable[[], None] | None:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 from sharegroup.worker.decisions.rate_chunks import RateChunks
@@ -90,12 +90,7 @@ class PartTokens:
         """Wait until this number of runs may begin; callers get tokens in the order of calls."""
         # One caller waits for a token, because its time changes with the number of processes.
         async with self._turn:
-            for taken in range(runs):
-                try:
-                    await self._take_one()
-                except asyncio.CancelledError:
-                    self.give_back(taken)
-                    raise
+            await _take_all(self._take_one, runs, self.give_back)
 
     async def _take_one(self) -> None:
         while (begin_at := self.try_one(now := self._clock.now())) > now:
@@ -186,12 +181,7 @@ class StoreTokens:
     async def take(self, runs: int) -> None:
         """Wait until this number of runs may begin; callers get tokens in the order of calls."""
         async with self._turn:
-            for taken in range(runs):
-                try:
-                    await self._take_one()
-                except asyncio.CancelledError:
-                    self.give_back(taken)
-                    raise
+            await _take_all(self._take_one, runs, self.give_back)
 
     async def _take_one(self) -> None:
         while True:
@@ -235,7 +225,7 @@ class StoreTokens:
             return
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                found = await self._store.reserve(
+                reservation = await self._store.reserve(
                     f"{self._name}/{number}",
                     # Of this call alone, so the chunk of an answer that was lost stays taken.
                     secrets.token_hex(8),
@@ -247,7 +237,7 @@ class StoreTokens:
             return
         self._return_to_store()
         self._looked_at = number
-        if found == Reserved():
+        if reservation == Reserved():
             self._left = min(self._left, 0) + chunks.tokens
             self._left_until = self._clock.now() + KEEP_SECONDS
 
@@ -268,3 +258,15 @@ class StoreTokens:
             log.info("event=rate.store_back name=%r", self._name)
             self._away_until = None
             self._counts.rate_is_assumed = False
+
+
+async def _take_all(
+    take_one: Callable[[], Awaitable[None]], runs: int, give_back: Callable[[int], None]
+) -> None:
+    """Take this number of tokens one after the other; a call that is cancelled takes none."""
+    for taken in range(runs):
+        try:
+            await take_one()
+        except asyncio.CancelledError:
+            give_back(taken)
+            raise

@@ -29,11 +29,9 @@ def health_pages(supervisor: Supervisor, about: Mapping[str, Any]) -> dict[str, 
         return HttpResponse(OK, f"{supervisor.phase}\n".encode())
 
     async def ready() -> HttpResponse:
-        ready, count = supervisor.ready_count, supervisor.count
-        # More are ready while a reload replaces one.
-        is_ready = ready >= count and supervisor.phase == "running"
-        text = f"{supervisor.phase}; {ready} of {count} processes are ready\n"
-        return HttpResponse(OK if is_ready else UNAVAILABLE, text.encode())
+        counts = f"{supervisor.ready_count} of {supervisor.count}"
+        text = f"{supervisor.phase}; {counts} processes are ready\n"
+        return HttpResponse(OK if supervisor.is_ready else UNAVAILABLE, text.encode())
 
     async def status() -> HttpResponse:
         answers = await asked(supervisor, "/status")
@@ -41,8 +39,11 @@ def health_pages(supervisor: Supervisor, about: Mapping[str, Any]) -> dict[str, 
             {**_facts(running), "status": _document(answers.get(running.child.number))}
             for running in supervisor.running
         ]
-        ready = supervisor.ready_count >= supervisor.count
-        facts = {"phase": supervisor.phase, "ready": ready, "processes": processes}
+        facts = {
+            "phase": supervisor.phase,
+            "ready": supervisor.is_ready,
+            "processes": processes,
+        }
         return HttpResponse.json(OK, {**about, **facts})
 
     pages = {"/live": live, "/ready": ready, "/status": status}

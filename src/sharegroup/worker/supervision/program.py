@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -21,14 +20,18 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.http_endpoint import Page
 from sharegroup.worker.lifecycle.health import open_ports
 from sharegroup.worker.lifecycle.pid_files import PidFile
-from sharegroup.worker.lifecycle.program import Say, Surroundings
+from sharegroup.worker.lifecycle.program import (
+    Say,
+    Surroundings,
+    background,
+    tell_phase,
+    tolerant,
+)
 from sharegroup.worker.lifecycle.signals import Wishes, listening
 from sharegroup.worker.lifecycle.supervised import Supervised
 from sharegroup.worker.supervision.child_process import ChildProcess, resident_bytes
 from sharegroup.worker.supervision.pages import health_pages
 from sharegroup.worker.supervision.supervisor import Supervisor
-
-log = logging.getLogger(__name__)
 
 PHASE_SECONDS = 0.2
 """Interval of looks at the phase, for the pid file."""
@@ -53,7 +56,7 @@ async def supervise(command: Sequence[str], team: Team, around: Surroundings, sa
             "--max-memory reads the memory of processes in /proc, which this system does not have; "
             "leave it out, and limit the memory by the system's means"
         )
-    say = _tolerant(say)
+    say = tolerant(say)
     wishes = Wishes()
     urls: dict[str, str] = {}
 
@@ -77,10 +80,8 @@ async def supervise(command: Sequence[str], team: Team, around: Surroundings, sa
             if around.pid_file is not None:
                 file = PidFile(around.pid_file)
                 stack.callback(file.close)
-                telling = asyncio.ensure_future(_tell_phases(supervisor, file, facts | urls))
-                stack.callback(telling.cancel)
-            reaping = asyncio.ensure_future(_reap_foreign(supervisor))
-            stack.callback(reaping.cancel)
+                background(stack, _tell_phases(supervisor, file, facts | urls))
+            background(stack, _reap_foreign(supervisor))
             ports = "".join(f" {name}={url}" for name, url in urls.items())
             say(
                 f"supervising module={around.module} pid={os.getpid()} "
@@ -108,15 +109,12 @@ async def _open_ports(
 
 async def _tell_phases(supervisor: Supervisor, file: PidFile, facts: dict[str, Any]) -> None:
     """Write the phase to the pid file, when it changes."""
-    told = ""
+    phase = ""
     while True:
-        if supervisor.phase != told:
-            told = supervisor.phase
+        if supervisor.phase != phase:
+            phase = supervisor.phase
             app = next((running.state.app for running in supervisor.running), "")
-            try:
-                file.write({**facts, "app": app, "phase": told, "groups": []})
-            except OSError as error:  # Of a full disk; readers see an earlier phase.
-                log.warning("event=pid_file_failed path=%s error=%r", file.path, error)
+            tell_phase(file, {**facts, "app": app, "phase": phase, "groups": []})
         await asyncio.sleep(PHASE_SECONDS)
 
 
@@ -143,18 +141,6 @@ def reap_others(own: frozenset[int]) -> None:
             if ended is None or ended.si_pid in own:
                 return
             os.waitpid(ended.si_pid, os.WNOHANG)
-
-
-def _tolerant(say: Say) -> Say:
-    """Say as before, but go on if the reader of the output has ended: the processes have not."""
-
-    def say_or_log(text: str) -> None:
-        try:
-            say(text)
-        except OSError as error:
-            log.warning("event=output_failed text=%r error=%r", text, error)
-
-    return say_or_log
 
 
 def _on_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> Callable[[], None]:

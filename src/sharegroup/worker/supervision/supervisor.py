@@ -148,6 +148,11 @@ class Supervisor:
         return sum(running.state.ready and not running.is_stopping for running in self._running)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether as many processes as shall run take records; a reload has one more for a time."""
+        return self.phase == "running" and self.ready_count >= self.count
+
+    @property
     def phase(self) -> str:
         """The phase of the whole, in the words of a single worker."""
         if self._stopping.is_set():
@@ -199,7 +204,7 @@ class Supervisor:
     async def _keep_all(self) -> None:
         """Keep a process in each place, until a stop or until all were stopped by somebody."""
         keeping = [self._tasks.create_task(self._keep(self._new_place()))]
-        await _first(self._loaded, keeping[0], self._stopping)
+        await _end_or_event(keeping[0], self._loaded, self._stopping)
         if self._loaded.is_set() and not self._stopping.is_set():
             keeping += [
                 self._tasks.create_task(self._keep(self._new_place())) for _ in range(1, self.count)
@@ -440,16 +445,12 @@ async def _end_in(place: Place) -> tuple[Running, int]:
             return running, code
 
 
-async def _first(*awaited: asyncio.Event | asyncio.Task[None]) -> None:
-    """Wait for the first of these events and tasks."""
-    waiting = [
-        asyncio.ensure_future(one.wait()) if isinstance(one, asyncio.Event) else one
-        for one in awaited
-    ]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for one, task in zip(awaited, waiting, strict=True):
-        if isinstance(one, asyncio.Event):
-            task.cancel()
+async def _end_or_event(task: asyncio.Task[None], *events: asyncio.Event) -> None:
+    """Wait for the end of a task, which goes on, or for the first of these events."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait((task, *waits), return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Tasks with the face of Celery, run by the worker: ``@app.task``, ``delay``, ``AsyncResult``.
+"""Tasks with the interface of Celery, run by the worker: ``@app.task``, ``delay``, ``AsyncResult``.
 
     from sharegroup.worker.tasks import TaskApp as Celery, crontab, shared_task
 

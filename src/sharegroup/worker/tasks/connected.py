@@ -32,10 +32,10 @@ HIGH, LOW = "high", "low"
 WEIGHT_HIGH, WEIGHT_NORMAL = 10, 3
 """For each task of low priority that runs, if all have a backlog."""
 FORGOTTEN_SECONDS = 0.001
-"""A store has no deletion: what is forgotten is kept for this time."""
+"""How long a forgotten result is kept, because a store has no deletion."""
 RETRY = Retry(
-    # The rules of each task decide (`QueueRuns`): they end a run with RetryAfter.  A result that
-    # cannot be stored is a failure of the run alone that they cannot see.
+    # The rules of each task decide (`QueueRuns`): they end a run with RetryAfter.  The only
+    # failure that they cannot see is that of a result that cannot be stored.
     max_attempts=ATTEMPTS_MAX,
     max_delay="10m",
     retry_on=(StoreUnavailable,),

@@ -19,7 +19,6 @@ _FAN_OUT = (
     "workflows are not built (canvas): send each task with .delay(...), and let the last one that "
     "finds all rows done in your database go on"
 )
-_PICKLE = "values are JSON, never pickle, which runs the code of any client that can write"
 _ROUTE = "queue='name': a queue is a topic and a share group of its own"
 _SOFT = (
     "time_limit=seconds: a coroutine is cancelled, and a thread gets an exception, so `finally` "
@@ -118,6 +117,28 @@ OF_A_RESULT: Mapping[str, str] = {
     "as_tuple": "id and queue",
 }
 """Attributes of ``AsyncResult``."""
+
+OF_GET: Mapping[str, str] = {
+    "no_ack": "nothing",
+    "follow_parents": "nothing: results have no parents",
+    "callback": "get(timeout=...) and a call",
+    "on_message": "get(timeout=...) and a call",
+    "on_interval": "get(timeout=...) and a call",
+    "disable_sync_subtasks": "let the other task send the next one: a task that waits for tasks "
+    "stops all workers when each waits",
+    "EXCEPTION_STATES": "state",
+    "PROPAGATE_STATES": "state",
+}
+"""Arguments of ``AsyncResult.get``."""
+
+OF_REVOKE: Mapping[str, str] = {
+    "terminate": "the option time_limit of the task: nothing ends a task that runs from outside",
+    "signal": "the option time_limit of the task: nothing ends a task that runs from outside",
+    "wait": "nothing: it waits for the answer of the workers",
+    "timeout": "nothing: it waits for the answer of the workers, up to 30 s",
+    "connection": "nothing: each process has its own",
+}
+"""Arguments of ``AsyncResult.revoke``."""
 
 OF_A_REQUEST: Mapping[str, str] = {
     **dict.fromkeys(("group", "chord", "chain", "children", "callbacks", "errbacks"), _CANVAS),
@@ -276,7 +297,7 @@ OF_SETTINGS: Mapping[str, str] = {
     "worker_pool": f"nothing: plain functions run in threads, coroutines on a loop; {_PROCESSES}",
     "worker_autoscaler": "worker_concurrency='auto'",
     "worker_max_tasks_per_child": f"nothing: tasks run in threads; {_PROCESSES}",
-    "worker_max_memory_per_child": "sharegroup worker -n 4 --max-memory 512MiB",
+    "worker_max_memory_per_child": "`sharegroup worker -n 1 --max-memory 1GiB`",
     "worker_lost_wait": "nothing: the tasks of a dead worker run again when their locks end",
     "worker_hijack_root_logger": "nothing: sharegroup worker logs to standard error",
     "worker_log_format": "nothing: sharegroup worker --log-format",

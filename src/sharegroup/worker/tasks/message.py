@@ -2,9 +2,9 @@
 
     {"task": "shop.tasks.bill", "args": [7], "kwargs": {"currency": "EUR"}}
 
-Values are checked before they are sent.  A task gets what JSON makes of them, so everything that
-JSON would change without a word, or cannot have, is refused with the path to it: a tuple alone is
-sent as the list that it becomes.
+Values are checked before they are sent.  A value that JSON does not have, or would change silently,
+is refused, and the error has the path to it.  The only exception is a tuple, which is sent as a
+list.
 """
 
 from __future__ import annotations

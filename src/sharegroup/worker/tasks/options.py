@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypedDict
 
 from sharegroup.errors import InvalidConfig
@@ -17,7 +16,7 @@ from sharegroup.worker.declarations.checks import is_whole
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.declarations.retry import error_classes
 from sharegroup.worker.tasks.elsewhere import CANVAS_OF_TASKS, OF_A_TASK
-from sharegroup.worker.tasks.settings import CHECKS
+from sharegroup.worker.tasks.settings import CHECKS, seconds_of
 
 RETRIES_MAX = 999_999
 """The retries of a task with ``max_retries=None``; the attempts of a record are limited."""
@@ -148,8 +147,7 @@ def _take_fixed(options: dict[str, Any], whose: str) -> None:
 
 
 def _number(option: str, value: Any, whose: str) -> float:
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    if not is_number or not 0 <= number < float("inf"):
+    number = seconds_of(value)
+    if number is None or not 0 <= number < float("inf"):
         raise InvalidConfig(f"{whose}: {option}={value!r:.80}; expected seconds, 0 or more")
     return float(number)

@@ -1,4 +1,4 @@
-"""The tasks and applications of this process: what `shared_task` declares, and who runs it."""
+"""The tasks of `shared_task` and the applications of this process."""
 
 from __future__ import annotations
 

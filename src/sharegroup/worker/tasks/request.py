@@ -38,7 +38,7 @@ class TaskRequest:
     record: Record | None = None
     """The record, to renew its lock or to see its failures; None without a worker."""
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             raise lacks("self.request", name, OF_A_REQUEST)

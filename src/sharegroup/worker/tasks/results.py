@@ -20,7 +20,7 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.results.result import Result, ResultState
 from sharegroup.worker.tasks.application import Connection, Tasks
-from sharegroup.worker.tasks.elsewhere import OF_A_RESULT, PAGE, lacks
+from sharegroup.worker.tasks.elsewhere import OF_A_RESULT, OF_GET, OF_REVOKE, PAGE, lacks
 from sharegroup.worker.tasks.request import CURRENT_REQUEST
 
 PENDING, RETRY, SUCCESS = "PENDING", "RETRY", "SUCCESS"
@@ -115,7 +115,7 @@ class AsyncResult:
         TimeoutError after ``timeout`` seconds, by default when the result would not be kept longer.
         """
         refuse_unknown(
-            unknown, ("timeout", "propagate", "interval"), "AsyncResult.get", NO_MORE, "it"
+            unknown, ("timeout", "propagate", "interval"), "AsyncResult.get", OF_GET, "it"
         )
         self._check_get()
         if self.ignored:
@@ -159,14 +159,14 @@ class AsyncResult:
         Returns False if it does not wait: it is in its queue, runs, or has run.  Requires
         ``app.conf.worker_enable_remote_control = True``, and workers that run.
         """
-        refuse_unknown(unknown, ("self",), "AsyncResult.revoke", OF_REVOKE, "it")
+        refuse_unknown(unknown, (), "AsyncResult.revoke", OF_REVOKE, "it")
         return self._app.call(self._revoke)
 
     def forget(self) -> None:
         """Remove what is stored."""
         self._app.call(self._forget)
 
-    # Their parts.
+    # Parts of the methods above.
 
     async def _facts(self, on: Connection) -> Result[Any] | None:
         if on.app.store is None:
@@ -223,23 +223,21 @@ class AsyncResult:
             )
 
     def _value(self, facts: Result[Any], *, propagate: bool) -> Any:
-        match state_of(facts):
-            case "SUCCESS":
-                if facts.omitted_bytes:
-                    raise InvalidConfig(
-                        f"task {self.id} returned {facts.omitted_bytes} bytes, which are not kept; "
-                        f"return the address of a file or of a row"
-                    )
-                return facts.value
-            case "REVOKED":
-                error: TaskFailed = TaskRevokedError(self.id, facts)
-            case _:
-                error = TaskFailed(self.id, facts)
+        state = state_of(facts)
+        if state == SUCCESS:
+            if facts.omitted_bytes:
+                raise InvalidConfig(
+                    f"task {self.id} returned {facts.omitted_bytes} bytes, which are not kept; "
+                    f"return the address of a file or of a row"
+                )
+            return facts.value
+        failure = TaskRevokedError if state == REVOKED else TaskFailed
+        error = failure(self.id, facts)
         if propagate:
             raise error
         return error
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             raise lacks("AsyncResult", name, OF_A_RESULT)
@@ -314,7 +312,15 @@ class EagerResult(AsyncResult):
         """Return None: the result of an eager task is not stored."""
         return None
 
+    async def afacts(self) -> Result[Any] | None:
+        """Return None: the result of an eager task is not stored."""
+        return None
+
     def revoke(self, **_: Any) -> bool:
+        """Return False: it has run."""
+        return False
+
+    async def arevoke(self) -> bool:
         """Return False: it has run."""
         return False
 
@@ -333,23 +339,3 @@ def state_of(facts: Result[Any] | None) -> str:
             return SUCCESS
         case ResultState.FAILED:
             return REVOKED if facts.reason in NOT_RUN else FAILURE
-
-
-NO_MORE = {
-    "no_ack": "nothing",
-    "follow_parents": "nothing: results have no parents",
-    "callback": "get(timeout=...) and a call",
-    "on_message": "get(timeout=...) and a call",
-    "on_interval": "get(timeout=...) and a call",
-    "disable_sync_subtasks": "let the other task send the next one: a task that waits for tasks "
-    "stops all workers when each waits",
-    "EXCEPTION_STATES": "state",
-    "PROPAGATE_STATES": "state",
-}
-OF_REVOKE = {
-    "terminate": "the option time_limit of the task: nothing ends a task that runs from outside",
-    "signal": "the option time_limit of the task: nothing ends a task that runs from outside",
-    "wait": "nothing: it waits for the answer of the workers",
-    "timeout": "nothing: it waits for the answer of the workers, up to 30 s",
-    "connection": "nothing: each process has its own",
-}

@@ -17,7 +17,6 @@ import asyncio
 import random
 import socket
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sharegroup.suggestions import did_you_mean
@@ -30,6 +29,7 @@ from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.message import NotJson, TaskMessage, plain
 from sharegroup.worker.tasks.request import CURRENT_APP, CURRENT_REQUEST, TaskRequest
 from sharegroup.worker.tasks.task import Ignore, Task
+from sharegroup.worker.time_limit import time_limit
 
 if TYPE_CHECKING:
     from sharegroup.worker.routed import Routed
@@ -130,14 +130,9 @@ class QueueRuns:
         limit = self._tasks.conf.task_time_limit if limit is None else limit
         if limit is None:
             return await self._run(task, message)
-        timeout = asyncio.timeout(limit)
-        try:
-            async with timeout:
-                return await self._run(task, message)
-        except TimeoutError as error:
-            if not timeout.expired():
-                raise  # The task's own.
-            raise HandlingTimeout(f"{task.name} ran for more than {limit:g} s") from error
+        late = f"{task.name} ran for more than {limit:g} s"
+        async with time_limit(limit, lambda: HandlingTimeout(late)):
+            return await self._run(task, message)
 
     async def _run(self, task: Task[..., Any], message: TaskMessage) -> Any:
         if task.is_coroutine:
@@ -174,22 +169,14 @@ def _looked_at(running: asyncio.Future[Any]) -> None:
 
 def _in_thread(task: Task[..., Any], message: TaskMessage) -> Any:
     """Call a plain function, with fresh connections of Django's if the application uses it."""
-    renew = _renewal()
-    renew()
+    _close_old_connections()
     try:
         return task(*message.args, **message.kwargs)
     finally:
-        renew()
+        _close_old_connections()
 
 
-def _renewal() -> Callable[[], object]:
-    """Return what closes connections of Django's that are too old or broken, as at a request."""
-    django_db = sys.modules.get("django.db")
-    if django_db is None:
-        return _nothing
-    renewal: Callable[[], object] = django_db.close_old_connections
-    return renewal
-
-
-def _nothing() -> None:
-    """Do nothing: the application does not use Django."""
+def _close_old_connections() -> None:
+    """Close connections of Django's that are too old or broken, as at a request."""
+    if (django_db := sys.modules.get("django.db")) is not None:
+        django_db.close_old_connections()

@@ -1,7 +1,7 @@
-"""The settings of a `TaskApp`, ``app.conf``: those of Celery that mean something here, checked.
+"""The settings of a `TaskApp`, ``app.conf``: those of Celery that have an effect here, checked.
 
-A setting that is not known is an error that names what replaces it, and one that can only have
-one value here, such as ``task_serializer``, is accepted with that value alone.
+An unknown setting is an error that names its replacement.  A setting that can have only one value
+here, such as ``task_serializer``, is accepted with that value and refused with any other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declarations.checks import is_whole
+from sharegroup.worker.declarations.checks import is_whole, or_none
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.stores.store import Store
 from sharegroup.worker.tasks.elsewhere import OF_SETTINGS
@@ -75,7 +75,7 @@ def servers_of(broker: str | list[str] | None) -> str | list[str] | None:
         )
     if "@" in rest:
         raise InvalidConfig(
-            "broker_url has a user; expected addresses alone: TaskApp(..., client={'sasl_mechanism'"
+            "broker_url has a user; expected only addresses: TaskApp(..., client={'sasl_mechanism'"
             ": ..., 'sasl_plain_username': ..., ...})"
         )
     return rest.rstrip("/").replace(";", ",").replace("kafka://", "")
@@ -143,7 +143,7 @@ class Settings:
             raise InvalidConfig(f"{self._owner}: {given}: {error}") from error
         object.__setattr__(self, given, checked)
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
@@ -186,9 +186,17 @@ def _texts(value: object) -> list[str]:
     return [_text(name) for name in names]
 
 
-def _seconds(value: object) -> float:
+def seconds_of(value: object) -> float | None:
+    """Return a time as Celery's options have it, a number or a timedelta; None for other types."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return number
+
+
+def _seconds(value: object) -> float:
+    number = seconds_of(value)
+    if number is None or not number > 0:
         raise TypeError(f"{value!r:.80}; expected seconds or a timedelta, above 0")
     return float(number)
 
@@ -197,10 +205,6 @@ def _expires(value: object) -> float:
     if value in (None, 0):
         raise ValueError(f"{value!r}; expected a time: results for ever would fill the backend")
     return _seconds(value)
-
-
-def _or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else check(value)
 
 
 def _zone(value: object) -> str:
@@ -270,7 +274,9 @@ def _backend(value: object) -> object:
     return value
 
 
-_JSON = "only JSON, never pickle, which runs the code of any client that can write"
+_JSON = (
+    "only JSON, never pickle: unpickling would run the code of anyone who can write to the topic"
+)
 _LATE = (
     "a task is always acknowledged after its run, so it may run twice, and is never lost; make it "
     "idempotent (docs/idempotent-handlers.md)"
@@ -289,9 +295,9 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "enable_utc": _only(True, "all times are UTC; timezone is that of crontab()"),
     "task_default_queue": _text,
     "task_queues": _texts,
-    "task_queue_max_priority": _or_none(_priority),
+    "task_queue_max_priority": or_none(_priority),
     "task_routes": _routes,
-    "task_time_limit": _or_none(_seconds),
+    "task_time_limit": or_none(_seconds),
     "result_expires": _expires,
     "beat_schedule": _beat,
     "timezone": _zone,

@@ -30,7 +30,7 @@ from sharegroup.worker.tasks.message import TaskMessage, message_for
 from sharegroup.worker.tasks.options import TaskOptions
 from sharegroup.worker.tasks.registry import current_app
 from sharegroup.worker.tasks.request import CURRENT_REQUEST, TaskRequest
-from sharegroup.worker.tasks.settings import CHECKS
+from sharegroup.worker.tasks.settings import CHECKS, seconds_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +66,10 @@ class TaskCall(NamedTuple):
     eta: datetime | None = None
     expires: float | datetime | None = None
     priority: int | None = None
+
+    def result(self, app: Tasks) -> results.AsyncResult:
+        """Return the result of the call, to be read through the application that sends it."""
+        return results.AsyncResult(self.id, app, queue=self.queue, ignored=self.ignore_result)
 
 
 class Task(Generic[P, R]):
@@ -130,13 +134,13 @@ class Task(Generic[P, R]):
     ) -> results.AsyncResult:
         """Send the task to a worker, with options; blocks until its record is written.
 
-        Options are countdown, eta, expires, queue, task_id, ignore_result and headers.
+        Options are countdown, eta, expires, queue, task_id, ignore_result, headers and priority.
         """
         call = self._call(args, kwargs, options)
         if self.app.conf.task_always_eager:
             return self.apply(args, kwargs, **options)
         self.app.send(call)
-        return self._result(call)
+        return call.result(self.app)
 
     def apply(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
@@ -177,7 +181,7 @@ class Task(Generic[P, R]):
             # In a thread, because one with a loop cannot run another for a coroutine.
             return await asyncio.to_thread(self.apply, args, kwargs, **options)
         await self.app.asend(call)
-        return self._result(call)
+        return call.result(self.app)
 
     def AsyncResult(self, task_id: str) -> results.AsyncResult:  # noqa: N802  As Celery.
         """Return the result of a call with this id."""
@@ -227,7 +231,7 @@ class Task(Generic[P, R]):
             return error
         return RetryAfter(options.countdown(request.retries, chance), _reason(error))
 
-    # Their parts.
+    # Parts of the methods above.
 
     def check_arguments(self, message: TaskMessage) -> None:
         """Raise TypeError if the function does not take these arguments."""
@@ -252,15 +256,9 @@ class Task(Generic[P, R]):
         kwargs: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> TaskCall:
-        message = message_for(self.name, args or (), kwargs or {})
-        if self.options.typing:
-            self.check_arguments(message)
-        return call_of(self.app, message, options, self.options)
+        return call_of(self.app, self, args, kwargs, options)
 
-    def _result(self, call: TaskCall) -> results.AsyncResult:
-        return results.AsyncResult(call.id, self.app, queue=call.queue, ignored=call.ignore_result)
-
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             raise lacks(f"task {self.__dict__.get('name', '')!r}", name, OF_TASKS)
@@ -270,9 +268,17 @@ class Task(Generic[P, R]):
 
 
 def call_of(
-    app: Tasks, message: TaskMessage, given: Mapping[str, Any], of_task: TaskOptions
+    app: Tasks,
+    task: Task[..., Any] | str,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    given: Mapping[str, Any],
 ) -> TaskCall:
-    """Check the options of a call."""
+    """Check the arguments and options of a call; a text names a task that this process lacks."""
+    of_task = TaskOptions(name=task) if isinstance(task, str) else task.options
+    message = message_for(of_task.name, args or (), kwargs or {})
+    if not isinstance(task, str) and of_task.typing:
+        task.check_arguments(message)
     whose = f"task {message.task!r}"
     refuse_unknown(given, CALL_OPTIONS, whose, OF_A_CALL, "a call")
     options = {name: value for name, value in given.items() if value is not None}
@@ -284,11 +290,7 @@ def call_of(
     eta, countdown = options.get("eta"), options.get("countdown", 0.0)
     if eta is not None and countdown:
         raise ValueError(f"{whose}: countdown and eta; expected one of them")
-    if isinstance(eta, datetime) and eta.utcoffset() is None:
-        raise ValueError(
-            f"{whose}: eta={eta.isoformat()} has no zone, so it is another time on each machine; "
-            f"expected datetime.now(UTC) + ..., or django.utils.timezone.now() + ..."
-        )
+    _check_zone(eta, f"{whose}: eta")
     ignored = options.get("ignore_result", of_task.ignore_result)
     return TaskCall(
         message=message,
@@ -306,8 +308,8 @@ def call_of(
 
 
 def _seconds(value: Any, what: str) -> float:
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    number = seconds_of(value)
+    if number is None:
         raise TypeError(f"{what}={value!r:.80}; expected seconds or a timedelta")
     return max(float(number), 0.0)  # As Celery: a time that has passed is now.
 
@@ -317,9 +319,16 @@ def _expires(value: Any, whose: str) -> float | datetime | None:
         return None
     if not isinstance(value, datetime):
         return _seconds(value, f"{whose}: expires")
-    if value.utcoffset() is None:
-        raise ValueError(f"{whose}: expires={value.isoformat()} has no zone")
+    _check_zone(value, f"{whose}: expires")
     return value
+
+
+def _check_zone(value: Any, what: str) -> None:
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        raise ValueError(
+            f"{what}={value.isoformat()} has no zone, so it is another time on each machine; "
+            f"expected datetime.now(UTC) + ..., or django.utils.timezone.now() + ..."
+        )
 
 
 def _priority(value: Any, highest: int | None, whose: str) -> int | None:

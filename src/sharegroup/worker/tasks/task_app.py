@@ -1,4 +1,4 @@
-"""The application of tasks, with Celery's face: ``@app.task``, ``task.delay(...)``, ``app.conf``.
+"""The application of tasks, as in Celery: ``@app.task``, ``task.delay(...)``, ``app.conf``.
 
     app = TaskApp("shop", broker="127.0.0.1:9092", backend="redis://localhost")
 
@@ -22,7 +22,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitTimeout
 from fnmatch import fnmatchcase
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -35,11 +34,12 @@ from sharegroup.worker.tasks import eager, results
 from sharegroup.worker.tasks.beat import declare_schedules
 from sharegroup.worker.tasks.connected import Client, Connected, connected
 from sharegroup.worker.tasks.elsewhere import OF_A_TASK_APP, OF_THE_ARGUMENTS, lacks
-from sharegroup.worker.tasks.message import message_for
+from sharegroup.worker.tasks.modules import import_related, imported
 from sharegroup.worker.tasks.options import TaskArguments, TaskOptions, task_options
 from sharegroup.worker.tasks.registry import MADE, SHARED
 from sharegroup.worker.tasks.settings import Backend, Settings, read_object
 from sharegroup.worker.tasks.task import Task, TaskCall, call_of
+from sharegroup.worker.time_limit import time_limit
 
 if TYPE_CHECKING:
     from sharegroup.worker.testing.app_test import AppTest
@@ -132,7 +132,7 @@ class TaskApp:
 
         With ``namespace="CELERY"`` they are those whose names begin with ``CELERY_``.
         """
-        self.conf.update(read_object(_imported(source), namespace))
+        self.conf.update(read_object(imported(source), namespace))
 
     def autodiscover_tasks(
         self, packages: Iterable[str] | None = None, related_name: str = "tasks"
@@ -143,7 +143,7 @@ class TaskApp:
         """
         if isinstance(packages, str):
             raise TypeError(f"autodiscover_tasks({packages!r}): expected a list: [{packages!r}]")
-        self._imports.append(lambda: _import_related(packages, related_name))
+        self._imports.append(lambda: import_related(packages, related_name))
 
     # Calls by name.
 
@@ -154,10 +154,13 @@ class TaskApp:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> results.AsyncResult:
-        """Send a task by its name, which this process need not know; blocks until it is written."""
-        call = self._call_by_name(name, args, kwargs, options)
+        """Send a task by its name; blocks until its record is written.
+
+        This process need not have the task: then only the options of the call count.
+        """
+        call = call_of(self, self.tasks.get(name, name), args, kwargs, options)
         self.send(call)
-        return results.AsyncResult(call.id, self, queue=call.queue, ignored=call.ignore_result)
+        return call.result(self)
 
     async def asend_task(
         self,
@@ -167,23 +170,9 @@ class TaskApp:
         **options: Any,
     ) -> results.AsyncResult:
         """Send a task by its name, in a coroutine."""
-        call = self._call_by_name(name, args, kwargs, options)
+        call = call_of(self, self.tasks.get(name, name), args, kwargs, options)
         await self.asend(call)
-        return results.AsyncResult(call.id, self, queue=call.queue, ignored=call.ignore_result)
-
-    def _call_by_name(
-        self,
-        name: str,
-        args: Sequence[Any] | None,
-        kwargs: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> TaskCall:
-        message = message_for(name, args or (), kwargs or {})
-        task = self.tasks.get(name)
-        if task is not None and task.options.typing:
-            task.check_arguments(message)
-        of_task = TaskOptions(name=name) if task is None else task.options
-        return call_of(self, message, options, of_task)
+        return call.result(self)
 
     def AsyncResult(self, task_id: str, *, queue: str | None = None) -> results.AsyncResult:  # noqa: N802
         """Return the result of a task; without its queue, all queues are looked at."""
@@ -259,7 +248,7 @@ class TaskApp:
         for module in self.conf.include:
             import_module(module)
         for run in tuple(self._imports):
-            run()  # Again and again, if it fails; what is imported is not imported twice.
+            run()  # After a failure it runs again; modules that are imported stay so.
 
     # Calls that need a connection: from threads, and in coroutines.
 
@@ -283,9 +272,8 @@ class TaskApp:
                 f"result.aget(...) or result.afacts()"
             )
         limit = CALL_SECONDS + seconds
-        if (worker := self._running()) is not None:
-            loop = worker.app.outlet.loop
-            assert loop is not None, "a connected application has a loop"
+        if (running := self._running()) is not None:
+            worker, loop = running
             future = asyncio.run_coroutine_threadsafe(make(worker), loop)
             try:
                 return future.result(limit)
@@ -306,27 +294,29 @@ class TaskApp:
         self, make: Callable[[Connected], Coroutine[Any, Any, T]], seconds: float = 0.0
     ) -> T:
         """Run a coroutine where senders are connected, and await it."""
-        worker, limit = self._running(), CALL_SECONDS + seconds
-        if worker is not None:
-            loop = worker.app.outlet.loop
-            assert loop is not None, "a connected application has a loop"
+        if (running := self._running()) is not None:
+            worker, loop = running
             if loop is asyncio.get_running_loop():
                 return await make(worker)
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(worker), loop))
         client = await asyncio.to_thread(self._client)  # It may import the modules with tasks.
         try:
-            future = client.thread.submit(self._on_client(client, make, limit))
+            future = client.thread.submit(self._on_client(client, make, CALL_SECONDS + seconds))
             return await asyncio.wrap_future(future)
         except Exception:
             await asyncio.to_thread(self._drop_failed, client)
             raise
 
-    def _running(self) -> Connected | None:
-        """Return the application of the worker that runs in this process; None without one."""
+    def _running(self) -> tuple[Connected, asyncio.AbstractEventLoop] | None:
+        """Return the application of the worker of this process, and its loop; None without one."""
         worker = self._worker
         if worker is None or self._worker_process != os.getpid():
             return None
-        return worker if worker.app.outlet.outbox is not None else None
+        outlet = worker.app.outlet
+        if outlet.outbox is None:
+            return None
+        assert outlet.loop is not None, "a connected application has a loop"
+        return worker, outlet.loop
 
     def _client(self) -> Client:
         # An application of its own: it has its own loop, and a forked process its own of those.
@@ -343,15 +333,9 @@ class TaskApp:
     async def _on_client(
         self, client: Client, make: Callable[[Connected], Coroutine[Any, Any, T]], limit: float
     ) -> T:
-        timeout = asyncio.timeout(limit)
-        try:
-            async with timeout:
-                await client.thread.connected()
-                return await make(client.connected)
-        except TimeoutError as error:
-            if not timeout.expired():
-                raise
-            raise self._late(limit, client.connected) from error
+        async with time_limit(limit, lambda: self._late(limit, client.connected)):
+            await client.thread.connected()
+            return await make(client.connected)
 
     def _late(self, limit: float, on: Connected) -> TimeoutError:
         return TimeoutError(
@@ -366,7 +350,7 @@ class TaskApp:
         """Run a task here and now, with its retries."""
         return eager.run(self, task, call, random.random)
 
-    if not TYPE_CHECKING:  # A type checker shall report an unknown name.
+    if not TYPE_CHECKING:  # So a type checker reports an unknown name.
 
         def __getattr__(self, name: str) -> Any:
             raise lacks("TaskApp", name, OF_A_TASK_APP)
@@ -433,32 +417,3 @@ def _keep(tasks: dict[str, Task[..., Any]], task: Task[..., Any]) -> None:
 
 def _place(task: Task[..., Any]) -> str:
     return f"{task.run.__module__}.{task.run.__qualname__}"
-
-
-def _imported(source: object) -> object:
-    if not isinstance(source, str):
-        return source
-    path, _, attribute = source.partition(":")
-    try:
-        module = import_module(path)
-    except ModuleNotFoundError:
-        parent, _, last = path.rpartition(".")
-        if attribute or not parent:
-            raise
-        return getattr(import_module(parent), last)
-    return getattr(module, attribute) if attribute else module
-
-
-def _import_related(packages: Iterable[str] | None, related_name: str) -> None:
-    if packages is None:
-        apps = sys.modules.get("django.apps")
-        if apps is None:
-            raise InvalidConfig(
-                "autodiscover_tasks(): there is no Django here; expected packages: "
-                "app.autodiscover_tasks(['shop', 'mail'])"
-            )
-        packages = [config.name for config in apps.apps.get_app_configs()]
-    for package in packages:
-        name = f"{package}.{related_name}"
-        if find_spec(name) is not None:
-            import_module(name)

@@ -163,8 +163,8 @@ PHASE = MetricFamily(
 )  # fmt: skip
 UNWRITTEN = MetricFamily(
     "sharegroup_worker_unwritten_total", "counter", "records",
-    "Outcomes of records that could not be told, by what was not written: a `result` to the store, "
-    "or a `reply` to who asked.",
+    "Outcomes of records that could not be reported: a `result` that was not written to the store, "
+    "or a `reply` that was not sent to the asking process.",
     (*_HANDLER, "what"),
 )  # fmt: skip
 ASKS = MetricFamily(
@@ -173,7 +173,7 @@ ASKS = MetricFamily(
 )  # fmt: skip
 UNAWAITED = MetricFamily(
     "sharegroup_worker_replies_unawaited_total", "counter", "records",
-    "Replies that came when the ask of this process waited no more, or again; they were dropped.",
+    "Replies that were dropped, because no ask of this process waited for them any more.",
     (),
 )  # fmt: skip
 SCHEDULE_RUNS = MetricFamily(

@@ -79,7 +79,7 @@ class KafkaReplyLog:
             return None
 
     def _say_unreadable(self, offset: int, error: Exception) -> None:
-        # Once with a warning: a program that writes one such record may write thousands.
+        # Only the first one is a warning: a program that writes such records may write thousands.
         level = logging.DEBUG if self._unreadable else logging.WARNING
         self._unreadable += 1
         log.log(

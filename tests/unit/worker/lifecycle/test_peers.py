@@ -143,7 +143,7 @@ def test_last_count_is_kept_for_a_minute_while_the_topic_cannot_be_read(
     assert [message.split()[0] for message in caplog.messages] == ["event=rate.fleet_unread"] + [
         "event=rate.fleet_unread"
     ] * (len(caplog.messages) - 1)
-    assert len([one for one in caplog.records if one.levelno == logging.WARNING]) == 1
+    assert len([line for line in caplog.records if line.levelno == logging.WARNING]) == 1
 
 
 def test_process_whose_heartbeats_are_not_written_does_not_know_its_part() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from sharegroup.worker import (
     AskFailed,
     AskTimeout,
     Expiry,
-    MemoryStore,
     NotConnected,
     Record,
     Reject,
@@ -27,55 +24,18 @@ from sharegroup.worker import (
 from sharegroup.worker.declarations.replies import PARTITIONS
 from sharegroup.worker.results.asks import Asks
 from sharegroup.worker.testing.app_test import AppTest
+from tests.unit.worker.app_runs import run
+from tests.unit.worker.results.scene import KINDS, Invoice, Order, billing
 
 REPLIES = "orders-service.replies"
 FORGED = "0/0123456789abcdef.1"
 
 
-@dataclass
-class Order:
-    id: int
-    total: int = 0
-
-
-@dataclass
-class Invoice:
-    order: int
-    cents: int
-
-
-def run(app: App, test: Callable[[AppTest], Any], **options: Any) -> None:
-    async def inside() -> None:
-        async with app.test(**options) as t:
-            await test(t)
-
-    asyncio.run(inside())
-
-
 def asked(kind: str = "share_group", **options: Any) -> tuple[App, Any]:
-    app = App("orders-service", store=MemoryStore(), redact=lambda text: text.replace("42", "**"))
-
-    @getattr(app, kind)("billing", topics="orders", replies=True, **options)
-    async def bill(order: Order, record: Record) -> Invoice | None:
-        if order.total < 0:
-            raise Reject("negative total 42")
-        if order.total == 1 and record.attempt == 1:
-            raise ConnectionError("later")
-        if order.total == 2:
-            raise ConnectionError("never 42")
-        return Invoice(order.id, order.total * 100) if order.total else None
-
-    return app, bill
+    return billing(kind, replies=True, **options)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("share_group", {}),
-        ("consumer_group", {"order_by": "key"}),
-        ("consumer_group", {"exactly_once": True}),
-    ],
-)
+@KINDS
 def test_ask_returns_what_the_handler_returned(kind: str, options: dict[str, Any]) -> None:
     app, bill = asked(kind, **options)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,30 +12,12 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker import App, MemoryStore, Payload, Record, Retry
 from sharegroup.worker.declarations.outputs import fits
 from sharegroup.worker.testing.app_test import AppTest
-
-
-@dataclass
-class Order:
-    id: int
-    total: int = 0
-
-
-@dataclass
-class Invoice:
-    order: int
-    cents: int
+from tests.unit.worker.app_runs import run
+from tests.unit.worker.results.scene import KINDS, Invoice, Order
 
 
 class Late(Invoice):
     """A subclass of what the topic has."""
-
-
-def run(app: App, test: Callable[[AppTest], Any], **options: Any) -> None:
-    async def inside() -> None:
-        async with app.test(**options) as t:
-            await test(t)
-
-    asyncio.run(inside())
 
 
 def chain(kind: str = "share_group", **options: Any) -> tuple[App, list[tuple[Invoice, Record]]]:
@@ -59,14 +39,7 @@ def chain(kind: str = "share_group", **options: Any) -> tuple[App, list[tuple[In
     return app, got
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("share_group", {}),
-        ("consumer_group", {"order_by": "key"}),
-        ("consumer_group", {"exactly_once": True}),
-    ],
-)
+@KINDS
 def test_next_handler_gets_what_the_first_returned(kind: str, options: dict[str, Any]) -> None:
     app, got = chain(kind, **options)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker import (
     App,
     MemoryStore,
-    Record,
-    Reject,
     Result,
     ResultState,
     Retry,
@@ -26,46 +23,14 @@ from sharegroup.worker import (
 from sharegroup.worker.results.result import RESULT_BYTES_MAX, parsed, written
 from sharegroup.worker.running.returned import STORE_TRIES
 from sharegroup.worker.testing.app_test import AppTest
+from tests.unit.worker.app_runs import run
+from tests.unit.worker.results.scene import Invoice, Order, billing
 
 RETRY = Retry(max_attempts=2, initial_delay="1s", jitter=0)
 
 
-@dataclass
-class Order:
-    id: int
-    total: int = 0
-
-
-@dataclass
-class Invoice:
-    order: int
-    cents: int
-
-
-def run(app: App, test: Callable[[AppTest], Any], **options: Any) -> None:
-    async def inside() -> None:
-        async with app.test(**options) as t:
-            await test(t)
-
-    asyncio.run(inside())
-
-
 def kept(kind: str = "share_group", **options: Any) -> tuple[App, Any]:
-    app = App("orders-service", store=MemoryStore(), redact=lambda text: text.replace("42", "**"))
-
-    @getattr(app, kind)(
-        "billing", topics="orders", **{"result_for": "1h", "retry": RETRY, **options}
-    )
-    async def bill(order: Order, record: Record) -> Invoice | None:
-        if order.total < 0:
-            raise Reject("negative total 42")
-        if order.total == 1 and record.attempt == 1:
-            raise ConnectionError("later 42")
-        if order.total == 2:
-            raise ConnectionError("never")
-        return Invoice(order.id, order.total * 100) if order.total else None
-
-    return app, bill
+    return billing(kind, **{"result_for": "1h", "retry": RETRY, **options})
 
 
 @pytest.mark.parametrize("kind", ["share_group", "consumer_group"])

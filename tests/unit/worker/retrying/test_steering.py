@@ -67,6 +67,24 @@ def steered(cluster: Cluster, **options: object) -> Process:
     return Process(cluster, **options)  # type: ignore[arg-type]
 
 
+async def replace_owner(cluster: Cluster, owner: Process) -> None:
+    """Kill the owner, and let the next one move what is due in the next 200 seconds."""
+    await owner.kill()
+    steered(cluster)
+    await asyncio.sleep(200)
+
+
+def append_waiting(cluster: Cluster, number: int) -> None:
+    """Append a record that is due in two minutes, with its number as the value."""
+    now_ms = cluster.clock.wall_ms()
+    numbers = {"due": now_ms + 120_000, "delay": 120_000, "written": now_ms}
+    headers = [
+        ("__sharegroup.id", b"id%d" % number),
+        *((f"__sharegroup.{name}", b"%d" % value) for name, value in numbers.items()),
+    ]
+    cluster.append("g.retry.2m", b"%d" % number, None, headers)
+
+
 def waiting(cluster: Cluster, value: bytes) -> Lying:
     """The last record with this value in a tier."""
     found = [
@@ -148,7 +166,7 @@ def test_record_far_behind_what_is_read_is_found_by_its_place() -> None:
         process = steered(cluster)
         for number in range(3_000):
             await asyncio.sleep(0)
-            cluster.append("g.retry.2m", b"%d" % number, None, _headers(cluster, number))
+            append_waiting(cluster, number)
         await asyncio.sleep(1)
         assert max(state.held for state in process.scheduler.snapshot()) < 3_000
         last = waiting(cluster, b"2999")
@@ -160,14 +178,6 @@ def test_record_far_behind_what_is_read_is_found_by_its_place() -> None:
         assert ends(cluster) == {
             (b"2999", True): 1, **{(b"%d" % number, False): 1 for number in range(2_999)},
         }  # fmt: skip
-
-    def _headers(cluster: Cluster, number: int) -> list[tuple[str, bytes]]:
-        now_ms = cluster.clock.wall_ms()
-        numbers = {"due": now_ms + 120_000, "delay": 120_000, "written": now_ms}
-        return [
-            ("__sharegroup.id", b"id%d" % number),
-            *((f"__sharegroup.{name}", b"%d" % value) for name, value in numbers.items()),
-        ]
 
     play(scene)
 
@@ -215,9 +225,7 @@ def test_next_owner_passes_over_what_a_command_has_moved() -> None:
         await first.later(b"b", 120)
         command(cluster, Intent.RUN, waiting(cluster, b"b"))
         await asyncio.sleep(SEEN_SECONDS)
-        await first.kill()
-        steered(cluster)
-        await asyncio.sleep(200)
+        await replace_owner(cluster, first)
         assert ends(cluster) == {(b"a", False): 1, (b"b", False): 1}
 
     play(scene)
@@ -243,9 +251,7 @@ def test_mark_names_what_the_metadata_of_the_commit_cannot() -> None:
         assert ends(cluster)[b"far", False] == 1
         partition = TierPartition(head.topic, head.partition)
         assert cluster.committed.get(partition, Committed(0)).offset == 0
-        await first.kill()
-        steered(cluster)
-        await asyncio.sleep(200)
+        await replace_owner(cluster, first)
         assert ends(cluster)[b"far", False] == 1
         assert ends(cluster)[b"first", False] == 1
 
@@ -416,16 +422,7 @@ def test_answer_to_a_second_command_leaves_the_mark_of_a_record_that_was_moved()
     async def scene(cluster: Cluster) -> None:
         process = steered(cluster)
         for number in range(2_000):
-            headers = [("__sharegroup.id", b"id%d" % number)]
-            headers += [
-                (f"__sharegroup.{name}", b"%d" % value)
-                for name, value in (
-                    ("due", cluster.clock.wall_ms() + 120_000),
-                    ("delay", 120_000),
-                    ("written", cluster.clock.wall_ms()),
-                )
-            ]
-            cluster.append("g.retry.2m", b"%d" % number, None, headers)
+            append_waiting(cluster, number)
         last = waiting(cluster, b"1999")
         command(cluster, Intent.CANCEL, last)
         await asyncio.sleep(SEEN_SECONDS)
@@ -433,9 +430,7 @@ def test_answer_to_a_second_command_leaves_the_mark_of_a_record_that_was_moved()
         await asyncio.sleep(SEEN_SECONDS)
         assert answers(cluster)[second] is Answer.MOVED
         compact(cluster)
-        await process.kill()
-        steered(cluster)
-        await asyncio.sleep(200)
+        await replace_owner(cluster, process)
         assert ends(cluster)[b"1999", True] == 1
         assert ends(cluster)[b"1999", False] == 0
 

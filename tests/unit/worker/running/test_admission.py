@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +22,7 @@ from sharegroup.worker import (
     Retry,
 )  # fmt: skip
 from sharegroup.worker.testing.app_test import AppTest
+from tests.unit.worker.app_runs import run
 
 RETRY = Retry(max_attempts=3, initial_delay="10m", multiplier=1, jitter=0)
 
@@ -33,14 +32,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def is_invoice(record: Record) -> bool:
     return record.header("type") == b"invoice"
-
-
-def run(app: App, story: Callable[[AppTest], Awaitable[None]], **settings: Any) -> None:
-    async def main() -> None:
-        async with app.test(**settings) as t:
-            await story(t)
-
-    asyncio.run(main())
 
 
 class Shop:

@@ -12,6 +12,7 @@ from sharegroup.errors import InvalidConfig, TopicAuthorizationFailed
 from sharegroup.worker import App, CircuitBreaker, Reject, Retry
 from sharegroup.worker.decisions.circuit import Circuit, CircuitState
 from sharegroup.worker.testing.app_test import AppTest
+from tests.unit.worker.app_runs import run
 
 RETRY = Retry(max_attempts=50, initial_delay="2s", multiplier=1, jitter=0)
 BREAKER = CircuitBreaker(failures=3, of=5, open_for="1m")
@@ -43,11 +44,7 @@ class Shop:
             self.app.on(name, lambda event: self.events.append(event.name.partition(".")[2]))
 
     def run(self, story: Callable[[AppTest], Awaitable[None]], **settings: Any) -> None:
-        async def main() -> None:
-            async with self.app.test(**settings) as t:
-                await story(t)
-
-        asyncio.run(main())
+        run(self.app, story, **settings)
 
 
 async def send(t: AppTest, shop: Shop, count: int, *, first: int = 0) -> list[Any]:

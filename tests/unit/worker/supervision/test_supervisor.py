@@ -374,7 +374,11 @@ def test_quiet_reaches_all_and_those_that_start_later() -> None:
     async def scene() -> None:
         acted = Scene(2)
         await asyncio.sleep(1)
+        assert acted.supervisor.is_ready
         acted.wishes.quiet()
+        await asyncio.sleep(0.01)
+        # The processes have not been asked since.
+        assert (acted.supervisor.ready_count, acted.supervisor.is_ready) == (2, False)
         await asyncio.sleep(2)
         assert (acted.supervisor.ready_count, acted.supervisor.phase) == (0, "quiet")
         acted.children[0].end(-11)

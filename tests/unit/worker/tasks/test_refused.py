@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +124,7 @@ def test_no_table_names_what_is_there() -> None:
         (lambda: an_app().add_periodic_task, "beat_schedule"),
         (lambda: an_app().AsyncResult("x").children, "workflows"),
         (lambda: an_app().AsyncResult("x").revoke(terminate=True), "option time_limit"),
+        (lambda: an_app().AsyncResult("x").revoke(reply=True), "reply; it has no options"),
         (lambda: an_app().AsyncResult("x").get(disable_sync_subtasks=False), "stops all workers"),
         (lambda: TaskApp("shop", broker="amqp://u:secret@mq//"), r"u:\.\.\.@mq.*Kafka"),
         (lambda: TaskApp("shop", broker="kafka://u:p@host:1"), "sasl_mechanism"),
@@ -248,6 +250,22 @@ def test_settings_of_django_have_a_prefix() -> None:
     app.config_from_object(settings, namespace="CELERY")
     assert (app.conf.task_always_eager, app.conf.timezone) == (True, "Europe/Berlin")
     assert read_object({"timezone": "UTC", "other": 1}, "") == {"timezone": "UTC"}
+
+
+def test_settings_are_named_by_a_module_or_a_name_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shop_settings.py").write_text("timezone = 'UTC'\nclass Live: timezone = 'UTC'\n")
+    for name in ("shop_settings", "shop_settings.Live", "shop_settings:Live"):
+        app = an_app()
+        app.conf.timezone = "Europe/Berlin"
+        app.config_from_object(name)
+        assert app.conf.timezone == "UTC"
+    (tmp_path / "broken_settings").mkdir()
+    (tmp_path / "broken_settings" / "live.py").write_text("import no_such_library\n")
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_library'"):
+        an_app().config_from_object("broken_settings.live")
 
 
 def test_two_tasks_of_one_name_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Tasks with Celery's face: sent, run, retried, with results; in virtual time."""
+"""Tasks with Celery's interface: sent, run, retried, with results; in virtual time."""
 
 from __future__ import annotations
 
@@ -258,6 +258,8 @@ def test_countdown_eta_and_expires(app: TaskApp) -> None:
             await late.aget(timeout=0)
         with pytest.raises(ValueError, match=r"has no zone.*django\.utils\.timezone"):
             await note.aapply_async(("x",), eta=datetime(2026, 1, 1))  # noqa: DTZ001
+        with pytest.raises(ValueError, match=r"expires=2026.* has no zone.*datetime\.now\(UTC\)"):
+            await note.aapply_async(("x",), expires=datetime(2026, 1, 1))  # noqa: DTZ001
         with pytest.raises(ValueError, match="expected one of them"):
             await note.aapply_async(("x",), eta=START, countdown=1)
 
@@ -464,7 +466,11 @@ def test_eager_tasks_run_here(app: TaskApp) -> None:
     async def inside() -> AsyncResult:
         return await pair.adelay(2)
 
-    assert asyncio.run(inside()).result == [2, 2]
+    later = asyncio.run(inside())
+    assert later.result == [2, 2]
+    # Without a connection: an eager application may have no broker.
+    assert (later.facts(), later.revoke()) == (None, False)
+    assert (asyncio.run(later.afacts()), asyncio.run(later.arevoke())) == (None, False)
     app.conf.task_always_eager = False
     assert pair.apply((3,)).get() == [3, 3]
 
