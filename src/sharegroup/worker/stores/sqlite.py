@@ -54,7 +54,8 @@ class SqliteStore(SqlMarks):
     """
 
     __slots__ = (
-        *("_connection", "_file", "_open", "_path", "_table", "_thread", "_wall_ms", "_writer"),
+        *("_connection", "_file", "_open", "_opened_path", "_path", "_table", "_thread"),
+        *("_wall_ms", "_writer"),
     )
 
     def __init__(
@@ -75,6 +76,8 @@ class SqliteStore(SqlMarks):
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         """The file that `_connection` has open; None if it is not known, as of one in memory."""
+        self._opened_path = ""
+        """The absolute path of that file; the program may change its folder later."""
         self._thread: ThreadPoolExecutor | None = None
         """One thread, so a call that was cancelled ends before the next one begins."""
 
@@ -152,7 +155,7 @@ class SqliteStore(SqlMarks):
         return await loop.run_in_executor(self._thread, self._in_thread, statement, parameters)
 
     def _in_thread(self, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-        # A deleted file that is still open takes no writes and shows others' writes to nobody.
+        # A deleted file that is still open takes no writes, and other processes use another one.
         if self._connection is not None and self._file not in (None, self._file_now()):
             log.warning(
                 "event=store.file_replaced path=%r effect='the file was deleted or replaced while "
@@ -161,6 +164,7 @@ class SqliteStore(SqlMarks):
             )
             self._disconnect()
         if self._connection is None:
+            self._opened_path = os.path.abspath(self._path)
             try:
                 self._connection = self._connect()
             except sqlite3.Error as error:
@@ -171,7 +175,7 @@ class SqliteStore(SqlMarks):
     def _file_now(self) -> tuple[int, int] | None:
         """Return what identifies the file that has the path; None if there is none."""
         try:
-            status = os.stat(self._path)
+            status = os.stat(self._opened_path)
         except OSError:
             return None
         return status.st_dev, status.st_ino

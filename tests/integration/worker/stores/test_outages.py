@@ -77,6 +77,21 @@ def test_sqlite_file_that_is_deleted_or_replaced_while_it_is_open_is_opened_anew
     assert caplog.text.count("event=store.file_replaced") == 2
 
 
+def test_sqlite_file_stays_open_when_the_program_changes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        store = SqliteStore("names.db")
+        await store.put("a", b"1", keep_seconds=9)
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+        assert await store.get("a") == b"1"
+        await store.close()
+
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(run())
+
+
 def test_sqlite_sweeps_expired_names(tmp_path: Path) -> None:
     path = tmp_path / "names.db"
     now_ms = [1_000]
