@@ -9,7 +9,7 @@ from typing import Any
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.tasks.base import Task
 
-from sharegroup.worker.running.threads import Interrupted, also_interrupting
+from sharegroup.worker.executors.threads import Interrupted, also_interrupting
 
 
 def call_task(task: Task, arguments: list[Any], keywords: dict[str, Any]) -> Any:

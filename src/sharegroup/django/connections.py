@@ -21,7 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharegroup.backoff import Backoff
 from sharegroup.worker import Release
-from sharegroup.worker.running.threads import Interrupted
+from sharegroup.worker.executors.threads import Interrupted
 
 log = logging.getLogger(__name__)
 

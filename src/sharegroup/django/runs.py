@@ -36,7 +36,7 @@ from sharegroup.django.results import result_of, with_error, with_worker
 from sharegroup.django.sending import TaskOrder
 from sharegroup.worker import Record, Reject, Route
 from sharegroup.worker.decisions.decide import Bury, Redeliver, decide
-from sharegroup.worker.running.threads import Interrupted
+from sharegroup.worker.executors.threads import Interrupted
 
 log = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         DeadLetter as DeadLetter,
     )
     from sharegroup.worker.events import Event as Event
+    from sharegroup.worker.executors.processes import HandlerCrashed as HandlerCrashed
     from sharegroup.worker.middleware import Call as Call, Proceed as Proceed
     from sharegroup.worker.payloads.codec import (
         Payload as Payload,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
         consumer_group as consumer_group,
         share_group as share_group,
     )
-    from sharegroup.worker.running.processes import HandlerCrashed as HandlerCrashed
     from sharegroup.worker.sender import NotConnected as NotConnected
     from sharegroup.worker.stores.memory import MemoryStore as MemoryStore
     from sharegroup.worker.stores.postgres import PostgresStore as PostgresStore
@@ -98,7 +98,7 @@ if not TYPE_CHECKING:
             "worker.results.asks": "AskEnded AskFailed AskTimeout TooManyAsks",
             "worker.results.result": "Result ResultState",
             "worker.routed": "Routed consumer_group share_group",
-            "worker.running.processes": "HandlerCrashed",
+            "worker.executors.processes": "HandlerCrashed",
             "worker.sender": "NotConnected",
             "worker.stores.memory": "MemoryStore",
             "worker.stores.postgres": "PostgresStore",

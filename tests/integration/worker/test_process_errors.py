@@ -14,8 +14,8 @@ from sharegroup.worker import App, Retry
 from sharegroup.worker.decisions.decide import decide
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.executors.processes import HandlerProcesses
 from sharegroup.worker.records.outcomes import SomeFailed
-from sharegroup.worker.running.processes import HandlerProcesses
 from tests.integration.worker import hostile_handlers
 from tests.integration.worker.hostile_handlers import ERRORS
 

@@ -14,8 +14,8 @@ import pytest
 
 from sharegroup.worker import HandlerCrashed, SomeFailed
 from sharegroup.worker.declarations.handler import shape_of
-from sharegroup.worker.running.process_main import SharedLock, serve
-from sharegroup.worker.running.processes import SPAWN, HandlerProcesses
+from sharegroup.worker.executors.process_main import SharedLock, serve
+from sharegroup.worker.executors.processes import SPAWN, HandlerProcesses
 from tests.integration.worker.handlers import pid_of
 from tests.support.limits import HANGING_SECONDS
 

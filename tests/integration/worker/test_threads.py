@@ -7,7 +7,7 @@ import sys
 
 TRACED = """
 import asyncio, sys, threading, time
-from sharegroup.worker.running.threads import HandlerThreads
+from sharegroup.worker.executors.threads import HandlerThreads
 
 def traced():
     sys.setprofile(lambda frame, event, argument: None)

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.executors.process_sends import Sending
+from sharegroup.worker.executors.processes import HandlerProcesses
+from sharegroup.worker.executors.threads import HandlerThreads
 from sharegroup.worker.middleware import Call, Middleware, Proceed, wrapped
 from sharegroup.worker.running.level import LEVEL_MAX
-from sharegroup.worker.running.process_sends import Sending
-from sharegroup.worker.running.processes import HandlerProcesses
-from sharegroup.worker.running.threads import HandlerThreads
 
 
 class RouteHandler:

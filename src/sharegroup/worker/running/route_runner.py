@@ -17,6 +17,7 @@ from typing import Unpack
 
 from sharegroup.worker.decisions.decide import Redeliver
 from sharegroup.worker.declarations.route import Batching, Route
+from sharegroup.worker.executors.process_sends import Sending
 from sharegroup.worker.ports import Outbox, SendOptions, WrittenRecord
 from sharegroup.worker.records.outcomes import GivenUp
 from sharegroup.worker.records.record import (
@@ -33,7 +34,6 @@ from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.handler_runs import HandlerRuns
 from sharegroup.worker.running.handler_slot import HandlerSlot
 from sharegroup.worker.running.level import LEVEL_START, Level
-from sharegroup.worker.running.process_sends import Sending
 from sharegroup.worker.running.record_queue import RecordQueue
 from sharegroup.worker.running.returned import NOTHING_AROUND, Around
 from sharegroup.worker.running.route_handler import RouteHandler

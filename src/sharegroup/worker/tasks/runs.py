@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from sharegroup.suggestions import did_you_mean
 from sharegroup.worker.declarations.options import CONCURRENCY_MAX
+from sharegroup.worker.executors.threads import HandlerThreads
 from sharegroup.worker.records.outcomes import HandlerDecision, HandlingTimeout, Reject
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.results.result import id_of, is_kept
-from sharegroup.worker.running.threads import HandlerThreads
 from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.message import NotJson, TaskMessage, plain
 from sharegroup.worker.tasks.request import CURRENT_APP, CURRENT_REQUEST, TaskRequest

@@ -30,9 +30,8 @@ from typing import Any
 
 from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.declarations.handler import HandlerShape
-from sharegroup.worker.records.record import CURRENT_SLOT, Record
-from sharegroup.worker.running.error_copies import ErrorCopy, Portable, RemoteError, restored
-from sharegroup.worker.running.process_main import (
+from sharegroup.worker.executors.error_copies import ErrorCopy, Portable, RemoteError, restored
+from sharegroup.worker.executors.process_main import (
     HandlerCall,
     HandlerResult,
     RemoteTraceback,
@@ -40,8 +39,9 @@ from sharegroup.worker.running.process_main import (
     records_of,
     serve,
 )
-from sharegroup.worker.running.process_sends import CallSends, Sending, SendReply, SendRequest
-from sharegroup.worker.running.threads import HandlerThreads, as_error
+from sharegroup.worker.executors.process_sends import CallSends, Sending, SendReply, SendRequest
+from sharegroup.worker.executors.threads import HandlerThreads, as_error
+from sharegroup.worker.records.record import CURRENT_SLOT, Record
 
 log = logging.getLogger(__name__)
 

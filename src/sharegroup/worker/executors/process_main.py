@@ -20,11 +20,11 @@ from sharegroup.dead_letters.story import Story
 from sharegroup.worker.decisions.batches import ends_of_returned
 from sharegroup.worker.decisions.messages import trace_of
 from sharegroup.worker.declarations.handler import HandlerShape, shape_of
+from sharegroup.worker.executors.error_copies import Portable, copied, portable
+from sharegroup.worker.executors.process_sends import AheadClock, PipeOutbox, Sending, SendReply
 from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
 from sharegroup.worker.records.record import CURRENT, WAY, Record, WayOut
 from sharegroup.worker.redaction import TEXT_CHARACTERS_MAX
-from sharegroup.worker.running.error_copies import Portable, copied, portable
-from sharegroup.worker.running.process_sends import AheadClock, PipeOutbox, Sending, SendReply
 from sharegroup.worker.telemetry import logs
 
 PR_SET_PDEATHSIG = 1

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Unpack
 
 from sharegroup.errors import NetworkException
+from sharegroup.worker.executors.error_copies import Portable, portable, restored
 from sharegroup.worker.ports import (
     Outbox,
     RealTimeClock,
@@ -32,7 +33,6 @@ from sharegroup.worker.ports import (
     WrittenRecord,
 )
 from sharegroup.worker.records.record import CURRENT_OUTBOX
-from sharegroup.worker.running.error_copies import Portable, portable, restored
 
 PENDING_MAX = 100
 """Maximum number of sends of one call that are not answered; their answers fit into the pipe."""

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from sharegroup.worker.running.threads import HandlerThreads, Interrupted, also_interrupting
+from sharegroup.worker.executors.threads import HandlerThreads, Interrupted, also_interrupting
 from tests.support.limits import HANGING_SECONDS
 
 
