@@ -43,6 +43,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from sharegroup.wire.batches.record_contents import record_content
 
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
@@ -75,8 +76,8 @@ OTHER_TARGET = "this redrive sends to other targets only: those that it was star
 class Copy(NamedTuple):
     """What is sent of one letter, and where it goes.
 
-    The letter itself is not kept: with its traceback it is several times as large, and its parts
-    would be out of the processor's cache when they are used again.
+    It is encoded at once, while the parts of the letter are in the processor's cache.  The letter
+    is not kept: with its traceback it is several times as large, and two dozen objects.
     """
 
     letter: tuple[int, int]
@@ -85,8 +86,8 @@ class Copy(NamedTuple):
     partition: int | None
     """The partition to send to; None: by the key."""
     key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...]
+    content: bytes
+    """Key, value and headers, encoded by `record_content`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,18 +265,14 @@ class RedriveCopies:
             target,
             self._partition(letter, target),
             letter.key,
-            letter.value,
-            tuple(sent_back_headers(letter, redrive_id)),
+            record_content(letter.key, letter.value, sent_back_headers(letter, redrive_id)),
         )
 
 
 async def hand_over(producer: Producer, copy: Copy) -> SendFuture:
     """Give a copy to the producer; waits only if its buffer is full."""
-    _, target, partition, key, value, headers = copy
-    future = producer.send_now(target, value, key=key, headers=headers, partition=partition)
-    if future is None:
-        return await producer.send(target, value, key=key, headers=headers, partition=partition)
-    return future
+    _, target, partition, key, content = copy
+    return await producer.send_content(target, content, key=key, partition=partition)
 
 
 async def outcome_of(future: SendFuture) -> BaseException | None:

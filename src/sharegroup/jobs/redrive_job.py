@@ -45,8 +45,8 @@ SLICE_LETTERS_MAX = 8_000
 
 A transaction costs a dozen waits for the broker, which smaller slices spend most of their time in.
 """
-SLICE_BYTES_MAX = 4 * 1024 * 1024
-"""Keys and values of the letters in a slice; a larger letter is a slice of its own.
+SLICE_BYTES_MAX = 8 * 1024 * 1024
+"""Contents of the copies in a slice; a larger copy is a slice of its own.
 
 A slice has to be written within the time of a transaction.
 """
@@ -296,9 +296,9 @@ def _parts(chosen: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
     """Divide copies into slices by their number and size."""
     first = size = 0
     for index, copy in enumerate(chosen):
-        size += len(copy.key or b"") + len(copy.value or b"")
+        size += len(copy.content)
         if index > first and (size > SLICE_BYTES_MAX or index - first >= SLICE_LETTERS_MAX):
             yield chosen[first:index]
-            first, size = index, len(copy.key or b"") + len(copy.value or b"")
+            first, size = index, len(copy.content)
     if first < len(chosen):
         yield chosen[first:]

@@ -41,7 +41,7 @@ class Writer:
     def __init__(self, *outcomes: BaseException | None) -> None:
         self._outcomes = list(outcomes)
 
-    def send_now(self, topic: str, value: bytes | None, **more: Any) -> Any:
+    async def send_content(self, topic: str, content: bytes, **more: Any) -> Any:
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, RequestTimedOut):
             raise outcome  # As for a topic whose metadata cannot be had.
