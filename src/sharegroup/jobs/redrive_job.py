@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -117,9 +118,9 @@ class RedriveJobs:
         """Count what would be sent, without sending anything."""
         options = _options(request)
         async with DeadLetterQueue(request.topic, **access.reading) as queue:
-            copies = RedriveCopies(queue.cluster, options, at_ms=0)
-            async for chunk in queue.chunks(
-                options.selection, complete=True, unreadable=copies.refuse_unreadable
+            copies = RedriveCopies(queue.cluster, replace(options, dry_run=True), at_ms=0)
+            async for chunk in queue.chunks_of(
+                copies.copy, options.selection, complete=True, unreadable=copies.refuse_unreadable
             ):
                 copies.done.sent.update(copy.target for copy in await copies.choose(chunk))
                 if copies.is_at_limit:
@@ -169,8 +170,8 @@ class _Slices:
             return
         chunk_letters = copies.chunk_letters_max
         letters_max = SLICE_LETTERS_MAX if self._options.rate is None else chunk_letters
-        chunks = self._queue.chunks(
-            self._options.selection, size=chunk_letters, complete=True, empty=True,
+        chunks = self._queue.chunks_of(
+            copies.copy, self._options.selection, size=chunk_letters, complete=True, empty=True,
             unreadable=copies.refuse_unreadable,
         )  # fmt: skip
         async for chunk in chunks:

@@ -95,8 +95,8 @@ class Queue:
     async def note(self, producer: object, partition: int, offsets: list[int], **_: Any) -> None:
         self.redriven += offsets
 
-    async def chunks(self, *_: object, **more: Any) -> Any:
-        yield Chunk(0, [letter(offset) for offset in range(3)], frozenset(), 3)
+    async def chunks_of(self, make: Any, *_: object, **more: Any) -> Any:
+        yield Chunk(0, [make(letter(offset)) for offset in range(3)], frozenset(), 3)
 
 
 def redrive(queue: Any, writer: Any) -> Redrive:

@@ -158,7 +158,7 @@ class PartitionQueue:
         self._identity = identity
         self._begin_numbers()
 
-    def open_batch(self, size: int, *, has_contents: bool = False) -> Batch | None:
+    def open_batch(self, size: int, has_contents: bool = False) -> Batch | None:
         """Return the open batch if a record of this size and kind fits into it, or None."""
         if not self.waiting:
             return None

@@ -306,7 +306,8 @@ class Producer:
         else:
             stamp = _checked_timestamp(timestamp_ms)
         where = TopicPartition(topic, self._partition(known_topic, key, partition))
-        return self._append(where, (key, value, stamp, headers), size, stamp=stamp, key=key)
+        batch, is_full = self._append(where, (key, value, stamp, headers), size, key)
+        return SendFuture(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
 
     def _send_content_now(
         self, topic: str, content: bytes, key: bytes | None, partition: int | None
@@ -320,7 +321,8 @@ class Producer:
             return None
         stamp = time.time_ns() // 1_000_000
         where = TopicPartition(topic, self._partition(known_topic, key, partition))
-        return self._append(where, (content, stamp), size, stamp=stamp, key=key, has_contents=True)
+        batch, is_full = self._append(where, (content, stamp), size, key, has_contents=True)
+        return SendFuture(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
 
     def _known_topic_with_room(self, topic: str, size: int) -> Topic | None:
         """Return the topic; None if its metadata is unknown, or the buffer has no room."""
@@ -563,11 +565,10 @@ class Producer:
         where: TopicPartition,
         record: RawRecord | EncodedRecord,
         size: int,
-        *,
-        stamp: int,
         key: bytes | None,
+        *,
         has_contents: bool = False,
-    ) -> SendFuture:
+    ) -> tuple[Batch, bool]:
         if self._transactions is not None:
             self._transactions.state.add_partition(where)
         queue = self._queues.get(where)
@@ -578,7 +579,7 @@ class Producer:
                 under_way_max=self._config.in_flight_max,
                 idempotent=self._config.idempotent,
             )
-        batch = queue.open_batch(size, has_contents=has_contents)
+        batch = queue.open_batch(size, has_contents)
         if batch is None:
             assert self._loop is not None, "the first record is sent by a running loop"
             future = self._loop.create_future()
@@ -598,7 +599,7 @@ class Producer:
             self._sticky_of(where.topic).move_on(known_topic.leaders if known_topic else (0,))
         if is_full:
             self._sender.wake()
-        return SendFuture(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
+        return batch, is_full
 
     async def _wait_for_space(self, size: int) -> None:
         limit_ms = self._config.max_block_ms
