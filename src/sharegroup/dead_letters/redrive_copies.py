@@ -25,12 +25,11 @@ from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer, SendFuture
-from sharegroup.client.records import Header
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk
 from sharegroup.dead_letters.redriven import ALREADY, GONE, LOOPING, NO_LETTER, RAW_BATCH, Redriven
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.dead_letters.story_headers import REDRIVE_ID, redrives_header, story_headers
+from sharegroup.dead_letters.story_headers import redrives_header, story_headers
 from sharegroup.dead_letters.topics import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.errors import (
     InvalidRecord,
@@ -42,7 +41,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from sharegroup.wire.batches.record_contents import record_content
+from sharegroup.wire.batches.record_contents import encoded_names, record_content
 
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
@@ -211,8 +210,7 @@ class RedriveCopies:
             if options.again:
                 # A handler that skips known ids would skip the copy that the user wants once more.
                 redrive_id += f"@{self.at_ms}"
-            headers = sent_back_headers(letter, redrive_id)
-            content = record_content(letter.key, letter.value, headers)
+            content = sent_back_content(letter, redrive_id)
         return Copy(
             place,
             target,
@@ -320,29 +318,30 @@ def unconfirmed(target: str) -> str:
     )
 
 
-def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
-    """Headers of a copy: the application's, and the story with no failures and one more redrive."""
-    if not letter.tells_story:
-        story = letter.story
-        assert story.origin is not None, "a letter without an origin is not selected"
-        redriven_story = replace(
-            story,
-            failures=0,
-            due_ms=None,
-            unrouted=0,
-            suspicions=0,
-            id=None,
-            cancelled_by=None,
-            age_from_ms=None,
-            redrives=story.redrives + 1,
-            redrive_id=redrive_id,
-        )
-        return [*letter.headers, *story_headers(redriven_story, story.origin)]
-    # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
-    # them anyway (`story_headers`).
-    return [
-        *letter.headers,
-        *letter.handed_on,
-        redrives_header(letter.redrives + 1),
-        (REDRIVE_ID, redrive_id.encode()),
-    ]
+def sent_back_content(letter: Letter, redrive_id: str) -> bytes:
+    """Return the content of a copy.
+
+    Its headers are the application's, and the story with no failures and one more redrive.
+    """
+    if letter.tells_story:
+        # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
+        # them anyway (`story_headers`).
+        _, count = redrives_header(letter.redrives + 1)
+        return letter.content_of_copy(count, redrive_id.encode())
+    story = letter.story
+    assert story.origin is not None, "a letter without an origin is not selected"
+    redriven_story = replace(
+        story,
+        failures=0,
+        due_ms=None,
+        unrouted=0,
+        suspicions=0,
+        id=None,
+        cancelled_by=None,
+        age_from_ms=None,
+        redrives=story.redrives + 1,
+        redrive_id=redrive_id,
+    )
+    headers = [*letter.headers, *story_headers(redriven_story, story.origin)]
+    names = encoded_names([name for name, _ in headers])
+    return record_content(names, [letter.key, letter.value, *(content for _, content in headers)])

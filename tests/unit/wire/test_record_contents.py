@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
-from sharegroup.wire.batches import record_contents
 from sharegroup.wire.batches.header_names import header_name, name_bytes
-from sharegroup.wire.batches.record_contents import KEPT_NAMES_MAX, record_content
+from sharegroup.wire.batches.record_contents import encoded_names, record_content
 from sharegroup.wire.batches.records import decode_records, encode_batch, encode_contents
 
 SIZES = st.sampled_from([0, 1, 63, 64, 1023, 1024, 8191, 8192, 20_000])
@@ -18,6 +16,11 @@ NAMES = st.text(max_size=5) | SIZES.map(lambda size: "n" * size)
 HEADERS = st.lists(st.tuples(NAMES, CONTENTS), max_size=4)
 TIMES = st.integers(-1, 2**40)
 RECORDS = st.lists(st.tuples(CONTENTS, CONTENTS, TIMES, HEADERS), min_size=1, max_size=5)
+
+
+def content_of(key: bytes | None, value: bytes | None, headers: Any) -> bytes:
+    names = encoded_names([name for name, _ in headers])
+    return record_content(names, [key, value, *(content for _, content in headers)])
 
 
 @given(records=RECORDS, codec=st.integers(0, 4), is_transactional=st.booleans())
@@ -31,27 +34,17 @@ def test_batch_of_contents_is_that_of_the_codec(
         "base_sequence": 99,
         "is_transactional": is_transactional,
     }
-    contents = [(record_content(key, value, headers), at) for key, value, at, headers in records]
+    contents = [(content_of(key, value, headers), at) for key, value, at, headers in records]
     assert encode_contents(contents, **options) == encode_batch(records, **options)
 
 
 def test_places_of_many_records() -> None:
     records = [(b"k", b"v", 8, [("n", b"c")])] * 9_000
-    contents = [(record_content(b"k", b"v", [("n", b"c")]), 8)] * 9_000
+    contents = [(content_of(b"k", b"v", [("n", b"c")]), 8)] * 9_000
     assert encode_contents(contents) == encode_batch(records)
 
 
-@pytest.mark.parametrize(("first", "second"), [(b"\xff", b"\xfe"), (b"\xff", "\ufffd".encode())])
-def test_names_that_look_alike_keep_their_bytes(first: bytes, second: bytes) -> None:
-    for raw in (first, second, first):
-        batch = encode_contents([(record_content(None, None, [(header_name(raw), b"")]), 8)])
-        ((name, _),) = decode_records(batch)[0].headers
-        assert name_bytes(name) == raw
-
-
-def test_kept_names_are_bounded() -> None:
-    for number in range(KEPT_NAMES_MAX + 10):
-        record_content(None, None, [(f"name-{number}", b"")])
-    record_content(None, None, [("n" * 10_000, b"")])
-    assert 0 < len(record_contents._names) <= KEPT_NAMES_MAX
-    assert "n" * 10_000 not in record_contents._names
+def test_name_that_is_not_utf8_keeps_its_bytes() -> None:
+    batch = encode_contents([(content_of(None, None, [(header_name(b"\xff"), b"")]), 8)])
+    ((name, _),) = decode_records(batch)[0].headers
+    assert name_bytes(name) == b"\xff"

@@ -10,8 +10,9 @@ thousands of records can encode each at once and keep one object of it, in place
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sharegroup.wire.batches.header_names import Header, name_bytes
+from sharegroup.wire.batches.header_names import name_bytes
 from sharegroup.wire.batches.odd_records import LONG_BITS, signed
 from sharegroup.wire.varints import zigzag
 
@@ -21,31 +22,40 @@ EncodedRecord = tuple[bytes, int]
 _NO_SIZE = b"\x01"
 """The number -1: no key or value."""
 
-_SIZES = tuple(map(zigzag, range(1024)))
+_NO_HEADERS = b"\0"
+_NO_NAMES = (b"", b"")
+
+_SIZES = tuple(map(zigzag, range(4096)))
 """Sizes of most fields, and places of most records of a batch."""
 
-KEPT_NAMES_MAX = 1_000
-KEPT_NAME_CHARACTERS_MAX = 100
-_names: dict[str, bytes] = {}
-"""Names of headers, encoded.  Only ASCII: names that are not UTF-8 may look alike."""
 
+def record_content(names: Sequence[bytes], parts: Sequence[bytes | None]) -> bytes:
+    """Return key, value and headers as a record has them.
 
-def record_content(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bytes:
-    """Return key, value and headers as a record has them, with the original bytes of all names.
-
+    ``names`` come from `encoded_names`; ``parts`` are key, value, and the contents of the headers.
     A hot loop of a redrive.
     """
-    fields = [_sized(key), _sized(value), _number(len(headers))]
-    append = fields.append
-    for name, content in headers:
-        append(_names.get(name) or _sized_name(name))
-        if content is None:
-            append(_NO_SIZE)
-        else:
-            size = len(content)
-            append(_SIZES[size] if size < len(_SIZES) else zigzag(size))
-            append(content)
+    try:
+        sizes = [_SIZES[len(part)] for part in parts]  # type: ignore[arg-type]
+    except (IndexError, TypeError):  # A larger part, or None.
+        sizes = [_NO_SIZE if part is None else _number(len(part)) for part in parts]
+        parts = [part or b"" for part in parts]
+    fields: list[Any] = [_NO_HEADERS] * (3 * len(parts) + (len(parts) == len(_NO_NAMES)))
+    fields[: 3 * len(parts) : 3] = names
+    fields[1 : 3 * len(parts) : 3] = sizes
+    fields[2 : 3 * len(parts) : 3] = parts
     return b"".join(fields)
+
+
+def encoded_names(names: Sequence[str]) -> tuple[bytes, ...]:
+    """Return what is before the key, the value, and the content of each header of a record.
+
+    That is nothing, nothing, and the names with their original bytes, the first behind the number
+    of headers.
+    """
+    raw_names = map(name_bytes, names)
+    first, *others = [_number(len(raw)) + raw for raw in raw_names] or [b""]
+    return (*_NO_NAMES, _number(len(names)) + first, *others) if names else _NO_NAMES
 
 
 def batch_body(records: Iterable[EncodedRecord], first_timestamp: int) -> bytes:
@@ -63,16 +73,3 @@ def batch_body(records: Iterable[EncodedRecord], first_timestamp: int) -> bytes:
 
 def _number(value: int) -> bytes:
     return _SIZES[value] if 0 <= value < len(_SIZES) else zigzag(value)
-
-
-def _sized(content: bytes | None) -> bytes:
-    return _NO_SIZE if content is None else _number(len(content)) + content
-
-
-def _sized_name(name: str) -> bytes:
-    sized = _sized(name_bytes(name))
-    if name.isascii() and len(name) <= KEPT_NAME_CHARACTERS_MAX:
-        if len(_names) >= KEPT_NAMES_MAX:
-            _names.clear()
-        _names[name] = sized
-    return sized

@@ -238,17 +238,22 @@ def encode_batch(
         batch = _built(builder(), records if has_time else _one_later(records))
     except TypeError:  # The compiled codec refuses names of a subclass of str.
         # Imported here because few processes ever write such a batch.
-        from sharegroup.wire.batches.record_contents import batch_body, record_content
+        from sharegroup.wire.batches.record_contents import (
+            batch_body,
+            encoded_names,
+            record_content,
+        )
 
         plain = [
             (key, value, timestamp, [(str(name), content) for name, content in headers])
             for key, value, timestamp, headers in records
         ]
         batch = _built(builder(), plain)
-        contents = (
-            (record_content(key, value, headers), timestamp)
-            for key, value, timestamp, headers in records
-        )
+        contents = []
+        for key, value, timestamp, headers in records:
+            names = encoded_names([name for name, _ in headers])
+            parts = [key, value, *(content for _, content in headers)]
+            contents.append((record_content(names, parts), timestamp))
         batch = _with_body(batch, batch_body(contents, records[0][2]), codec=NONE)
     if not has_time:
         _set_times(batch, NO_TIMESTAMP, max(record[2] for record in records))
