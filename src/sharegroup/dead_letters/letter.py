@@ -131,7 +131,7 @@ class Letter:
         """The other headers by name, not parsed."""
         return {name: self._written[place][1] for name, place in self._layout.places.items()}
 
-    def content_of_copy(self, *added: bytes) -> bytes:
+    def content_of_copy(self, *added: bytes | None) -> bytes:
         """Return the content of a copy of a worker's letter, with the headers `ADDED`.
 
         It keeps the headers of the application, and those of the story but its counts.

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sharegroup.client.admin.topics import describe_topics
 from sharegroup.client.admin.types import TopicDescription
@@ -290,11 +291,9 @@ def _partition_of_origin(letter: Letter) -> int | None:
     return origin.partition if origin.partition >= 0 else None
 
 
-async def hand_over(producer: Producer, copy: Copy) -> SendFuture:
+def hand_over(producer: Producer, copy: Copy) -> Coroutine[Any, Any, SendFuture]:
     """Give a copy to the producer; waits only if its buffer is full."""
-    return await producer.send_content(
-        copy.target, copy.content, key=copy.key, partition=copy.partition
-    )
+    return producer.send_content(copy.target, copy.content, key=copy.key, partition=copy.partition)
 
 
 async def outcome_of(future: SendFuture) -> BaseException | None:
