@@ -41,12 +41,12 @@ from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest, Posi
 from sharegroup.jobs.job_run import JobAccess, JobRun
 from sharegroup.jobs.redrive_results import letters_of, redriven_document, redriven_of
 
-SLICE_LETTERS_MAX = 8_000
+SLICE_LETTERS_MAX = 16_000
 """The letters of a slice are in memory together.
 
 A transaction costs a dozen waits for the broker, which smaller slices spend most of their time in.
 """
-SLICE_BYTES_MAX = 8 * 1024 * 1024
+SLICE_BYTES_MAX = 12 * 1024 * 1024
 """Contents of the copies in a slice; a larger copy is a slice of its own.
 
 A slice has to be written within the time of a transaction.
