@@ -210,6 +210,7 @@ def test_self_retry_raises_what_it_was_given_when_it_is_enough(app: TaskApp) -> 
         with pytest.raises(TaskFailed, match="after 2 runs") as failed:
             await with_error.aget(timeout=0)
         assert failed.value.error_class == "builtins.ConnectionError"
+        assert isinstance(failed.value, ConnectionError)
         assert 'raise ConnectionError("no answer")' in failed.value.traceback
         error = await without.aget(timeout=0, propagate=False)
         assert error.error_class == "sharegroup.worker.tasks.MaxRetriesExceededError"
