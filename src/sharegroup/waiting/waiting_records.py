@@ -352,7 +352,7 @@ class WaitingRecords:
 
     async def _write(self, control: ControlTopic, commands: Iterable[Command]) -> None:
         if self._producer is None:
-            self._producer = Producer(**self._options)
+            self._producer = Producer(**self._options, allow_auto_create_topics=False)
         futures = []
         for command in commands:
             key, value = encoded(command)
