@@ -371,6 +371,35 @@ def test_time_limit_interrupts_both_kinds(app: TaskApp) -> None:
     run(app, test)
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_call_through_the_worker_of_the_process_has_a_limit(
+    app: TaskApp, elsewhere: bool
+) -> None:
+    cancelled = threading.Event()
+
+    @app.task
+    def unused() -> None: ...
+
+    async def never(_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def call() -> None:
+        with pytest.raises(TimeoutError, match=r"no answer from .* within 0\.1 s"):
+            await app.acall(never, 0.1 - task_app.CALL_SECONDS)
+
+    async def test(_: AppTest) -> None:
+        if elsewhere:
+            await asyncio.to_thread(asyncio.run, call())
+        else:
+            await call()
+        assert await asyncio.to_thread(cancelled.wait, SOON_SECONDS)
+
+    run(app, test)
+
+
 def test_unknown_task_and_wrong_arguments_become_dead_letters(app: TaskApp) -> None:
     @app.task(name="shop.add", typing=False)
     def add(x: int) -> int:
