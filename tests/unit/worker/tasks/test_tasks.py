@@ -340,11 +340,13 @@ def test_result_says_where_to_look_when_there_is_none(app: TaskApp) -> None:
 
 
 def test_time_limit_interrupts_both_kinds(app: TaskApp) -> None:
+    begun: list[str] = []
     ended: list[str] = []
 
     @app.task(time_limit=0.05)
     def thread() -> None:
         try:
+            begun.append("thread")
             while True:
                 time.sleep(0.001)
         finally:
@@ -366,7 +368,9 @@ def test_time_limit_interrupts_both_kinds(app: TaskApp) -> None:
             await first.aget(timeout=0)
         with pytest.raises(TaskFailed, match="coroutine ran for more"):
             await second.aget(timeout=0)
-        assert sorted(ended) == ["coroutine", "coroutine", "thread"]
+        # On a machine that is slow, the limit may be over before the thread has begun the task.
+        assert sorted({*ended}) == ["coroutine", *begun]
+        assert ended.count("coroutine") == 2
 
     run(app, test)
 
