@@ -369,7 +369,7 @@ def test_time_limit_interrupts_both_kinds(app: TaskApp) -> None:
         with pytest.raises(TaskFailed, match="coroutine ran for more"):
             await second.aget(timeout=0)
         # On a machine that is slow, the limit may be over before the thread has begun the task.
-        assert sorted({*ended}) == ["coroutine", *begun]
+        assert {"coroutine", *begun} <= {*ended}
         assert ended.count("coroutine") == 2
 
     run(app, test)
