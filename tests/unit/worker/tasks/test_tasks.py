@@ -343,7 +343,7 @@ def test_time_limit_interrupts_both_kinds(app: TaskApp) -> None:
     begun: list[str] = []
     ended: list[str] = []
 
-    @app.task(time_limit=0.05)
+    @app.task(time_limit=0.01)
     def thread() -> None:
         try:
             begun.append("thread")
@@ -352,7 +352,7 @@ def test_time_limit_interrupts_both_kinds(app: TaskApp) -> None:
         finally:
             ended.append("thread")
 
-    @app.task(time_limit=0.05, autoretry_for=(TimeoutError,), max_retries=1, retry_backoff=1)
+    @app.task(time_limit=0.01, autoretry_for=(TimeoutError,), max_retries=1, retry_backoff=1)
     async def coroutine() -> None:
         try:
             await asyncio.Event().wait()
@@ -363,7 +363,7 @@ def test_time_limit_interrupts_both_kinds(app: TaskApp) -> None:
         first, second = await thread.adelay(), await coroutine.adelay()
         await t.advance("1s")
         with pytest.raises(
-            TaskFailed, match=r"HandlingTimeout: .*thread ran for more than 0\.05 s"
+            TaskFailed, match=r"HandlingTimeout: .*thread ran for more than 0\.01 s"
         ):
             await first.aget(timeout=0)
         with pytest.raises(TaskFailed, match="coroutine ran for more"):
