@@ -270,6 +270,9 @@ def test_chunks_are_looked_at_once_and_again_after_the_clock_was_set_back() -> N
     assert chunks.first(1_000.1, after=4_000) == 4_001
     assert chunks.first(1_100.1, after=4_000) == 4_397
     assert chunks.first(900.1, after=4_000) == 3_597
+    # A clock that was set back by less than a chunk looks at none again.
+    assert chunks.first(999.9, after=4_000) == 4_001
+    assert chunks.first(999.9, after=4_001) == 3_996
 
 
 def test_held_chunk_is_not_taken() -> None:
@@ -435,5 +438,23 @@ def test_wait_for_a_chunk_sees_within_a_second_that_the_clock_was_set() -> None:
         set_at = LoopClock().now()
         await waiting
         assert LoopClock().now() - set_at < 2
+
+    play(scene)
+
+
+def test_store_that_is_back_is_called_before_the_next_token_of_a_part() -> None:
+    """One part of ten has a token each 100 s; the store is called each 5 s."""
+
+    async def scene() -> None:
+        store = Unreliable()
+        store.is_away = True
+        limit = RateLimit(6, 60.0, burst=1, shared="store")
+        process = Process(limit, store=store)  # type: ignore[arg-type]  # The call that it makes.
+        waiting = asyncio.create_task(process.tokens.take(1))
+        await asyncio.sleep(12)
+        store.is_away = False
+        back_at = LoopClock().now()
+        await waiting
+        assert LoopClock().now() - back_at < 5
 
     play(scene)
