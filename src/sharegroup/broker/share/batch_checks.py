@@ -23,6 +23,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from operator import sub
 
 from sharegroup.broker.load.record_jobs import RecordJobs
@@ -86,7 +87,7 @@ class BatchChecks:
                 continue
             if index:
                 # The bytes are too many, but serve only for an estimate (`share_reading`).
-                return BatchSpans(found.firsts[:index], found.ends[:index], found.total_bytes)
+                return replace(found, firsts=found.firsts[:index], ends=found.ends[:index])
             if is_sound is None:
                 self._begin(self.jobs, live, first, end)
                 return None

@@ -81,6 +81,8 @@ class GroupSettings:
                 runs_max=broker.runs_max,
                 renewal=group.renewal,
                 dead_letters=self._has_dead_letters(group_id),
+                completion_records_max=broker.completion_records_max,
+                completion_bytes_max=broker.completion_bytes_max,
             )
             if _is_kept(group_id):
                 self._limits[group_id] = limits
