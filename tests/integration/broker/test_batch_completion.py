@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from sharegroup.protocol_enums import ResourceType
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fairness import fetch_and_accept, joined
@@ -75,14 +77,17 @@ def test_locks_above_the_limit_end_like_others(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_limits_of_completion_change_while_the_broker_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "enough"), [(RECORDS_MAX, "150"), (BYTES_MAX, "100000")])
+def test_limits_of_completion_change_while_the_broker_runs(
+    tmp_path: Path, key: str, enough: str
+) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await hundred_locks(broker)
-        await alter(broker, ResourceType.BROKER, "", RECORDS_MAX, "0")
+        await alter(broker, ResourceType.BROKER, "", key, "0")
         await produce(broker, 150)
         answer = await broker.ask(request(member, max_records=500))
         assert records(answer) == [(0, 99, 1)]
-        await alter(broker, ResourceType.BROKER, "", RECORDS_MAX, "150")
+        await alter(broker, ResourceType.BROKER, "", key, enough)
         again = fetch_and_accept(member, member.session_epoch + 1, ((0, 0, 1),))
         assert records(await broker.ask(again)) == [(100, 149, 1)]
 

@@ -117,7 +117,7 @@ class AcquireBudget:
         end, reached = min(end, self.stop), first + self.locks_left
         if reached < end:
             # Without a lock left, no batch was begun that could be completed.
-            end = min(end, self._completed(reached)) if unseen and first < reached else reached
+            end = self._completed(reached) if unseen and first < reached else reached
         if end <= first:
             return first
         # At 0 or below, the last log batch is being finished: `stop` limits it (KIP-1206).
