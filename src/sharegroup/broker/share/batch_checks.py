@@ -41,7 +41,7 @@ LARGE_BATCH_RECORDS = 10_000
 """Maximum number of offsets of an unchecked batch; a member rejects such a batch in few pieces."""
 
 THIN_BATCH_RECORDS = 2_000
-"""The limit for batches with fewer bytes than offsets; as many as a member gets in one piece."""
+"""The limit for batches with fewer bytes than offsets; as many as a group may lock by default."""
 
 VERDICTS_MAX = 64
 """Maximum number of verdicts on large batches that are kept for one share partition."""
