@@ -45,6 +45,7 @@ LIMITS = st.builds(
     dead_letters=st.booleans(),
     completion_records_max=st.sampled_from([0, 1, 2, 3, 4]),
     completion_bytes_max=st.sampled_from([0, 20, 30, 40]),
+    paused=st.sampled_from([False, False, False, True]),
 )
 TYPES = st.integers(0, 4)
 WANTED = st.builds(

@@ -83,6 +83,7 @@ class GroupSettings:
                 dead_letters=self._has_dead_letters(group_id),
                 completion_records_max=broker.completion_records_max,
                 completion_bytes_max=broker.completion_bytes_max,
+                paused=group.paused,
             )
             if _is_kept(group_id):
                 self._limits[group_id] = limits

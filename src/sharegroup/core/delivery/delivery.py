@@ -277,7 +277,8 @@ class SharePartitionLimits:
     complete a log batch of at most ``completion_records_max`` records and ``completion_bytes_max``
     bytes. ``runs_max`` limits memory and the size of a state snapshot. ``renewal`` says whether
     members may renew their locks (KIP-1240). ``dead_letters`` says whether records that failed for
-    good are copied before they are archived (KIP-1191).
+    good are copied before they are archived (KIP-1191). While ``paused``, nothing is acquired; held
+    records can be settled and renewed.
     """
 
     # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`, and
@@ -290,6 +291,7 @@ class SharePartitionLimits:
     dead_letters: bool = False
     completion_records_max: int = 10_000
     completion_bytes_max: int = 1024 * 1024
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
