@@ -267,8 +267,11 @@ class Producer:
         number = 0 if state is None else state.number
         while True:
             if self._cluster.last_known_topic(topic) is None:
-                limit_ms = self._config.max_block_ms
-                await self._cluster.topic(topic, create=True, timeout_ms=limit_ms)
+                await self._cluster.topic(
+                    topic,
+                    create=self._config.allow_auto_create_topics,
+                    timeout_ms=self._config.max_block_ms,
+                )
             else:
                 await self._wait_for_space(size)
             if state is not None:
