@@ -10,7 +10,7 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from tests.faults.worker_chaos.trial import LONG, run
@@ -18,12 +18,12 @@ from tests.faults.worker_chaos.trial import LONG, run
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.worker_chaos")
-    parser.add_argument("--records", type=int, default=LONG.records)
-    parser.add_argument("--workers", type=int, default=LONG.workers)
-    parser.add_argument("--worker-kills", type=int, default=LONG.worker_kills)
-    parser.add_argument("--broker-kills", type=int, default=LONG.broker_kills)
-    parser.add_argument("--exiting", type=int, default=LONG.exiting)
-    parser.add_argument("--send-seconds", type=float, default=LONG.send_seconds)
+    for size in fields(LONG):
+        default = getattr(LONG, size.name)
+        if not isinstance(default, bool):
+            option = f"--{size.name.replace('_', '-')}"
+            parser.add_argument(option, type=type(default), default=default)
+    parser.add_argument("--punctual", action=argparse.BooleanOptionalAction, default=LONG.punctual)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--folder", type=Path, help="keep everything there")
     given = vars(parser.parse_args())
@@ -36,7 +36,7 @@ def main() -> int:
         print(f"PROBLEM {problem}")
     print(f"seconds              {time.monotonic() - began:.0f}")
     print(f"died                 {report.worker_deaths} workers, {report.broker_deaths} brokers")
-    for line in report.verdict.lines():
+    for line in [*report.verdict.lines(), *report.beside]:
         print(line)
     return 1 if report.verdict.problems else 0
 
