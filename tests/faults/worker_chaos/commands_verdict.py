@@ -119,9 +119,12 @@ def judge_exits(given: Sequence[Given], ended: Mapping[int, tuple[float, int]]) 
 
 
 def judge_waiting(
-    sent: Collection[int], lines: Sequence[Line], cancelled: Counter[int], given: Sequence[Given]
+    sent: Collection[int], lines: Sequence[Line], cancelled: Collection[int], given: Sequence[Given]
 ) -> Iterator[str]:
-    """Each waiting record has run or is a letter, never both, and as its command was answered."""
+    """Each waiting record has run or is a letter, never both, and as its command was answered.
+
+    A letter may be there twice: a process that dies before its acknowledgement leaves it to others.
+    """
     ran = {line.number for line in lines if line.what == "begin" and line.attempt > 1}
     returned = {line.number for line in lines if line.what == "return"}
     outcomes: dict[int, set[str]] = defaultdict(set)
@@ -130,11 +133,11 @@ def judge_waiting(
         if is_of_record and command.outcome == DONE:
             outcomes[int(command.of)].add(command.what)
     for number in sent:
-        ends = (number in returned) + cancelled[number]
-        if ends != 1 or (number in ran and cancelled[number]):
+        is_letter = number in cancelled
+        if (number in returned) == is_letter or (number in ran and is_letter):
             yield (
-                f"waiting record {number}: {cancelled[number]} letters, "
+                f"waiting record {number}: {'a' if is_letter else 'no'} letter, "
                 f"{'ran' if number in ran else 'did not run'}; expected one end"
             )
-        if outcomes[number] - {"cancel" if cancelled[number] else "run"}:
+        if outcomes[number] - {"cancel" if is_letter else "run"}:
             yield f"waiting record {number}: commands {outcomes[number]} were done"

@@ -16,12 +16,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +57,9 @@ CALM_SHARE = 1 / 3
 """Of the time in which records are sent: the last part, without kills."""
 BROKER = 0
 """In the place of a worker's process id."""
+ANYONE = -1
+"""The same, if it may have been any worker."""
+TIER_LOST = re.compile(r"^(\S+) .*event=tier_lost ", re.MULTILINE)
 FROZEN_SECONDS = 8.0
 """Longer than every session, so a frozen process loses its records and partitions."""
 ENDING_SECONDS_MAX, ENDING_LOOK_SECONDS = 3.0, 0.001
@@ -309,6 +314,19 @@ class Stage:
         for name, process in self._running.items():
             code = await asyncio.to_thread(process.wait, 30)
             assert code == STOPPED, f"{name} ended with {code}: {self.log_tail(name)}"
+
+    def taken_for_dead(self) -> list[Death]:
+        """When a process learned that others move its retries: it, or the broker, had stood still.
+
+        As a death of any process, because nobody knows which of them wrote what comes twice.
+        """
+        offset = time.time() - time.monotonic()
+        found = []
+        for path in self.folder.glob("worker-*.log"):
+            for moment in TIER_LOST.findall(path.read_text(errors="replace")):
+                at = datetime.fromisoformat(moment).timestamp() - offset
+                found.append(Death(ANYONE, at - FROZEN_SECONDS, at, at))
+        return found
 
     def log_tail(self, name: str) -> str:
         """The last that a worker said."""

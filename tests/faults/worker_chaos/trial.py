@@ -116,7 +116,7 @@ def run(size: Size, seed: int, folder: Path) -> Report:
     found = verdict(
         plan.records,
         read(stage.journals),
-        [*stage.deaths, *stage.frozen],
+        [*stage.deaths, *stage.frozen, *stage.taken_for_dead()],
         topics,
         punctual=size.punctual,
         calm_at=stage.calm_at,
@@ -134,7 +134,7 @@ class Beside:
 
     outputs: list[str]
     runs: Counter[str]
-    cancelled: Counter[int]
+    cancelled: set[int]
     letters: list[str]
     """Records that are dead letters, and should not be."""
 
@@ -150,7 +150,7 @@ def read_beside(stage: Stage) -> Beside:
     return Beside(
         outputs,
         Counter(dict(tick.headers() or ())[RUN_HEADER].decode() for tick in ticks),
-        Counter(int(letter.key()) for letter in dead if letter.topic() == CANCELLED),
+        {int(letter.key()) for letter in dead if letter.topic() == CANCELLED},
         [
             f"{letter.topic()} has {letter.key()!r}: {dict(letter.headers() or ())}"
             for letter in dead
