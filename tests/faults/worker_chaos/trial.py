@@ -63,7 +63,7 @@ SHORT = Size(
     send_seconds=20, punctual=False,
 )  # fmt: skip
 LONG = Size(
-    20_000, keyed=20_000, workers=6, worker_kills=12, broker_kills=4, freezes=4, cuts=20, exiting=6,
+    20_000, keyed=20_000, workers=6, worker_kills=8, broker_kills=4, freezes=4, cuts=16, exiting=4,
     send_seconds=200, finish_seconds_max=300,
 )  # fmt: skip
 
