@@ -15,6 +15,8 @@ from pathlib import Path
 
 from tests.faults.worker_chaos.trial import LONG, run
 
+PROBLEMS_MAX = 50
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.worker_chaos")
@@ -32,8 +34,11 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="worker-chaos-") as temporary:
         report = run(replace(LONG, **given), seed, kept or Path(temporary))
-    for problem in report.verdict.problems:
+    problems = report.verdict.problems
+    for problem in problems[:PROBLEMS_MAX]:
         print(f"PROBLEM {problem}")
+    if len(problems) > PROBLEMS_MAX:
+        print(f"PROBLEM and {len(problems) - PROBLEMS_MAX} more")
     print(f"seconds              {time.monotonic() - began:.0f}")
     print(f"died                 {report.worker_deaths} workers, {report.broker_deaths} brokers")
     for line in [*report.verdict.lines(), *report.beside]:

@@ -122,11 +122,12 @@ async def wait(number: int, record: Record) -> None:
 
 
 def moved(what: str) -> Callable[[Event], None]:
+    journals = {PLAIN: plain, EXACT: exact}
+
     def note(event: Event) -> None:
-        group = next((group for group in (PLAIN, EXACT) if event.group == group), None)
-        if group is not None and event.topic == KEYED:
+        if event.group in journals and event.topic == KEYED:
             for partition in event.details["partitions"]:
-                (plain if group == PLAIN else exact).write(what, -1, place=(KEYED, partition, -1))
+                journals[event.group].write(what, -1, place=(KEYED, partition, -1))
 
     return note
 

@@ -132,7 +132,8 @@ class Stage:
                 )
                 for number in range(self.plan.workers):
                     self._start(f"worker-{number}")
-                await self._until(self._prepared, admin, what="the workers to make their topics")
+                is_prepared = await self._until(self._prepared, admin)
+                assert is_prepared, f"the workers did not make their topics; {self.log_tails()}"
                 await self._trouble(admin)
             await self._stop()
         finally:
@@ -167,7 +168,11 @@ class Stage:
         finally:
             for task in tasks:
                 task.cancel()
-        await self._until(self._finished, admin, what="every record to come to its end")
+        if not await self._until(self._finished, admin):
+            # Judged all the same, because what has happened may say why.
+            self.commander.problems.append(
+                f"not every record had its end after {self.plan.finish_seconds_max} s"
+            )
         ending = asyncio.create_task(self.commander.end())
         while not ending.done():
             await self._look()
@@ -210,15 +215,16 @@ class Stage:
                 await confirmation
 
     async def _until(
-        self, condition: Callable[[AdminClient], Awaitable[bool]], admin: AdminClient, *, what: str
-    ) -> None:
+        self, condition: Callable[[AdminClient], Awaitable[bool]], admin: AdminClient
+    ) -> bool:
+        """Whether it came to be in time."""
         limit = time.monotonic() + self.plan.finish_seconds_max
         while not await condition(admin):
-            assert time.monotonic() < limit, (
-                f"waited {self.plan.finish_seconds_max} s for {what}; {self.log_tails()}"
-            )
+            if time.monotonic() > limit:
+                return False
             await self._look()
             await asyncio.sleep(LAG_SECONDS)
+        return True
 
     async def _prepared(self, admin: AdminClient) -> bool:
         return {JOBS, CRUNCH, OWN, LATER, TICKS} <= set(await admin.list_topics())
