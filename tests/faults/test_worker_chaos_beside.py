@@ -139,6 +139,8 @@ def test_process_that_is_quiet_and_begins_or_does_not_stop_is_seen() -> None:
     [
         ((1, 2), 0, "run", None),
         ((1,), 1, "cancel", None),
+        ((1, 1, 2), 1, "cancel", None),
+        ((1, 1), 0, "cancel", "no letter, did not run; expected one end"),
         ((1,), 0, "cancel", "no letter, did not run; expected one end"),
         ((1, 2), 1, "cancel", "a letter, ran"),
         ((1, 2), 0, "cancel", "commands {'cancel'} were done"),

@@ -124,7 +124,11 @@ def judge_waiting(
     """Each waiting record has run or is a letter, never both, and as its command was answered.
 
     A letter may be there twice: a process that dies before its acknowledgement leaves it to others.
+    One that dies when it has written a waiting record makes a second one, which has its own end.
     """
+    first_runs = Counter(
+        line.number for line in lines if line.what == "begin" and line.attempt == 1
+    )
     ran = {line.number for line in lines if line.what == "begin" and line.attempt > 1}
     returned = {line.number for line in lines if line.what == "return"}
     outcomes: dict[int, set[str]] = defaultdict(set)
@@ -134,6 +138,8 @@ def judge_waiting(
             outcomes[int(command.of)].add(command.what)
     for number in sent:
         is_letter = number in cancelled
+        if first_runs[number] > 1 and (number in returned or is_letter):
+            continue
         if (number in returned) == is_letter or (number in ran and is_letter):
             yield (
                 f"waiting record {number}: {'a' if is_letter else 'no'} letter, "
