@@ -21,7 +21,7 @@ HALF_LATE_MS_MAX = 1_000
 def test_every_record_is_settled_while_processes_are_killed(tmp_path: Path) -> None:
     report = run(SHORT, 1, tmp_path)
     assert report.verdict.problems == []
-    assert report.worker_deaths == SHORT.worker_kills + SHORT.cuts
+    assert SHORT.worker_kills < report.worker_deaths <= SHORT.worker_kills + SHORT.cuts
     assert report.broker_deaths == SHORT.broker_kills
     assert sum(report.verdict.ends.values()) == SHORT.records
     delays = report.verdict.delays

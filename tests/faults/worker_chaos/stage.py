@@ -111,6 +111,8 @@ class Stage:
     cuts: int = 0
     commander: Commander = field(init=False)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _to_be_cut: set[str] = field(default_factory=set)
+    """Half of the workers at most: the others go on."""
     _starts: int = 0
     _thaws: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -252,9 +254,12 @@ class Stage:
             "CHAOS_ANNOUNCES": "1",
             CUT: "",
         }
-        if self._starts % 2 == 0 and self.cuts < self.plan.cuts and not self.calm_at:
+        self._to_be_cut.discard(name)
+        is_cut = self.cuts < self.plan.cuts and not self.calm_at
+        if is_cut and len(self._to_be_cut) < self.plan.workers // 2:
             environment[CUT] = tuple(Point)[self.cuts % len(Point)]
             self.cuts += 1
+            self._to_be_cut.add(name)
         with open(self.folder / f"{name}.log", "ab") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "sharegroup", "worker", f"{MODULE}:app"],
