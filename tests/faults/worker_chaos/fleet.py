@@ -42,7 +42,7 @@ from tests.faults.worker_chaos.names import (
 HANDLING_SECONDS = 0.01
 FAILING = 0.02
 """The part of runs that fail, and are tried again in their place."""
-CUT_AFTER_MAX = 60
+CUT_AFTER_MAX = 12
 """A process ends itself in one of so many of its transactions."""
 IN_FLIGHT_SECONDS = 0.008
 
