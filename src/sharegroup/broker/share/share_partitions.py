@@ -248,7 +248,7 @@ class SharePartitions:
         elif self._settings.reads_committed(live.key.group_id):
             batches = deliverable(live, found, position=position)
         else:
-            batches = LogBatches(position, found.firsts, found.ends)
+            batches = LogBatches(position, found.firsts, found.ends, size_of=found.size_of)
         acquisition = live.state.acquire(
             member_id,
             batches,
