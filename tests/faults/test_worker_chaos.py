@@ -18,6 +18,7 @@ HALF_LATE_MS_MAX = 1_000
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(500)
 def test_every_record_is_settled_while_processes_are_killed(tmp_path: Path) -> None:
     report = run(SHORT, 1, tmp_path)
     assert report.verdict.problems == []

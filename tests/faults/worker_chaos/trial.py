@@ -60,7 +60,7 @@ class Size:
 
 SHORT = Size(
     2_000, keyed=2_000, workers=3, worker_kills=1, broker_kills=1, freezes=1, cuts=2, exiting=0,
-    send_seconds=20, punctual=False,
+    send_seconds=20, finish_seconds_max=240, punctual=False,
 )  # fmt: skip
 LONG = Size(
     20_000, keyed=20_000, workers=6, worker_kills=8, broker_kills=4, freezes=4, cuts=16, exiting=4,
