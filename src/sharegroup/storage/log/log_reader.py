@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.segment.batch_scan import headers, is_whole, is_whole_at
-from sharegroup.storage.segment.boundaries import BatchMap, BatchSpans, Boundaries
+from sharegroup.storage.segment.boundaries import BatchMap, BatchSpans, Boundaries, ListedBatch
 from sharegroup.storage.segment.read_ahead import PIECE_BYTES_MAX, Place, ReadAhead
 from sharegroup.storage.segment.segment import Segment
 from sharegroup.storage.segment.whole_read import read_whole
@@ -132,6 +132,22 @@ class LogReader:
                 parts.append(self._sound(part_first, place) if piece is None else piece)
             first = self._segment_at(first).end_offset
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def listed(self, first: int, *, end: int) -> list[ListedBatch] | None:
+        """Return the batches that `read_range` would read, without reading them.
+
+        None if an earlier run of this process may have left damaged ones, so they must be read.
+        """
+        if first < self._verified_from:
+            return None
+        batches: list[ListedBatch] = []
+        while first < end:
+            for window, low, high in self._pieces(
+                first, end=end, bytes_max=NO_LIMIT, count_max=NO_LIMIT
+            ):
+                batches += window.listed(low, high)
+            first = self._segment_at(first).end_offset
+        return batches
 
     def read_ahead(self, first: int, *, end: int) -> None:
         """Read the batches that `read_range` will be asked for, within one segment."""

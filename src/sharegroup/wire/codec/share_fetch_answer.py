@@ -27,6 +27,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from sharegroup.ids import LEADER_EPOCH, TopicId
+from sharegroup.protocol_enums import BATCHES_TAG
 from sharegroup.steps import STEP_ELEMENTS, Steps
 from sharegroup.wire.codec.encoder import Chunk
 from sharegroup.wire.varints import uvarint
@@ -41,18 +42,8 @@ _batch = Struct(">qqibB").pack
 _no_errors = Struct(">ihBhBiiB").pack
 
 
-BATCHES_TAG = 10_000
-"""The tag of our own fields, in the request and in each partition (`share_fetch_v2`).
-
-Kafka numbers its tags from 0 on.
-"""
-CONTROL = 1
-"""The flag of a control batch, which has no records for members."""
-ABORTED = 2
-"""The flag of a batch whose transaction was aborted, in a group that reads committed records."""
-
 Batches = Sequence[tuple[int, int, int, int]]
-"""Log batches as (first offset, end offset, size, flags)."""
+"""Log batches as (first offset, end offset, size, flags of `BatchFlag`)."""
 
 
 class PartitionAnswer(NamedTuple):

@@ -19,7 +19,7 @@ from kio.schema.share_fetch.v2.response import AcquiredRecords, LeaderIdAndEpoch
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
-from sharegroup.wire.codec.share_fetch_answer import BATCHES_TAG
+from sharegroup.protocol_enums import BATCHES_TAG
 
 __all__ = [
     "AcknowledgementBatch",
@@ -62,7 +62,7 @@ class LogBatch:
     size: i32 = field(metadata={"kafka_type": "int32"})
     """The size in bytes in the log."""
     flags: i8 = field(metadata={"kafka_type": "int8"})
-    """Bits of `share_fetch_answer`: `CONTROL` and `ABORTED`; the others are 0."""
+    """The bits of `BatchFlag`; the others are 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
