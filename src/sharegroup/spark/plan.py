@@ -15,14 +15,16 @@ batches: if the records of a batch went to many tasks, all of them would fetch i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from sharegroup.client.share.session.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import AcquiredByPartition
 from sharegroup.spark.kept_records import Keeper, KeptRecords
 
@@ -66,6 +68,10 @@ class PartitionRuns(NamedTuple):
     def offset_count(self) -> int:
         """The number of offsets, which is the number of records if there are no gaps."""
         return sum(run.offset_count for run in self.runs)
+
+
+Decide = Callable[[PartitionRuns, AcknowledgeType, OffsetSet], None]
+"""Called by a task with offsets of a partition that have no rows, and their acknowledgement."""
 
 
 class RunsPartition(InputPartition):
