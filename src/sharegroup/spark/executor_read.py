@@ -30,7 +30,7 @@ from sharegroup.spark.kept_records import Reader, opened
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.plan import Decide, PartitionRuns, RunsPartition
 from sharegroup.spark.schema import arrow_batches
-from sharegroup.wire.batches.batches import Buffer
+from sharegroup.wire.batches.batches import BatchHeader, Buffer, parse_header
 from sharegroup.wire.batches.columns import OffsetRanges, record_columns
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class _Rows:
         positions: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the runs that are in these batches and within [first, end)."""
-        runs = self._runs
+        runs, row_count = self._runs, 0
         runs = runs[np.searchsorted(runs[:, 1], first, "right") : np.searchsorted(runs[:, 0], end)]
         ranges = OffsetRanges(np.maximum(runs[:, 0], first), np.minimum(runs[:, 1], end))
         for columns in record_columns(
@@ -137,13 +137,36 @@ class _Rows:
             headers=self._options.include_headers,
             unreadable=partial(self._leave_out, ranges),
         ):
-            yield from arrow_batches(
+            for rows in arrow_batches(
                 columns,
                 self._options,
                 topic=self._part.topic,
                 partition=self._part.partition,
                 delivery_counts=runs[:, 2],
-            )
+            ):
+                row_count += rows.num_rows
+                yield rows
+        if positions and self._part.is_listed and self._decide is not None:
+            end = parse_header(records, positions[-1]).end_offset
+            offset_counts = np.maximum(np.minimum(ranges.end, end) - ranges.first, 0)
+            if row_count < offset_counts.sum():
+                headers = [parse_header(records, position) for position in positions]
+                self._report_gone(_offsets(ranges).between(first, end), headers, self._decide)
+
+    def _report_gone(
+        self, requested: OffsetSet, headers: Iterable[BatchHeader], decide: Decide
+    ) -> None:
+        """Report requested offsets that no batch has any more, because the log was compacted.
+
+        An offset within a batch may have had no record before the acquisition.
+        """
+        present = OffsetSet.of(
+            (header.base_offset, header.end_offset)
+            for header in headers
+            if header.base_offset < header.end_offset
+        )
+        if gone := requested - present:
+            decide(self._part, AcknowledgeType.GAP, gone)
 
     def _leave_out(
         self, ranges: OffsetRanges, batch_first: int, batch_end: int, error: Exception
@@ -158,8 +181,7 @@ class _Rows:
                 end=batch_end,
                 action=LEAVE_OUT,
             ) from error
-        requested = OffsetSet.of(zip(ranges.first.tolist(), ranges.end.tolist(), strict=True))
-        offsets = requested.between(batch_first, batch_end)
+        offsets = _offsets(ranges).between(batch_first, batch_end)
         log.warning(
             "event=batch_unreadable topic=%s partition=%d first=%d end=%d offsets=%d error=%r "
             "action='its rows are omitted'",
@@ -172,3 +194,7 @@ class _Rows:
         )
         if self._decide is not None and offsets:
             self._decide(self._part, AcknowledgeType.REJECT, offsets)
+
+
+def _offsets(ranges: OffsetRanges) -> OffsetSet:
+    return OffsetSet.of(zip(ranges.first.tolist(), ranges.end.tolist(), strict=True))

@@ -63,6 +63,8 @@ class PartitionRuns(NamedTuple):
     runs: tuple[AcquiredRecords, ...]
     kept: KeptRecords | None = None
     """The place of all records of the runs in the driver's memory; None if they are not kept."""
+    is_listed: bool = False
+    """Whether log batches had all offsets of the runs when these were acquired."""
 
     @property
     def offset_count(self) -> int:
@@ -117,7 +119,9 @@ def plan(
     tasks = min(len(line), ceil(rows / ROWS_PER_TASK)) if tasks_min is None else tasks_min
     if rows_per_task_max is not None:
         tasks = max(tasks, ceil(rows / rows_per_task_max))
-    if keeper is not None:
+    if keeper is not None and not keeper.receives_records:
+        line = [part._replace(is_listed=True) for part in line]
+    elif keeper is not None:
         line = [part for whole in line for part in _with_kept(whole, keeper)]
     return [RunsPartition(parts) for parts in _cut(line, ceil(rows / tasks))]
 
