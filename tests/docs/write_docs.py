@@ -548,8 +548,8 @@ PROTOCOL_TAGS = f"""
 ShareFetch version 2 has an addition to Kafka's schema, which brokers and clients that do not know
 it skip ([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark source sends it.
 
-- The request has tag {BATCHES_TAG}, a boolean. With true it acquires records, and the response lists
-  their batches instead of sending them. MaxBytes limits the size of these batches in the log; a
+- The request has tag {BATCHES_TAG}, a boolean. With true the response lists the
+  batches of acquired records instead of sending them. MaxBytes limits their size in the log; a
   client quota counts only what is sent.
 - Each partition of such a response has tag {BATCHES_TAG}, an array of the batches that `Records`
   would hold. `Records` is then empty, not null. A partition without the tag has its records.
