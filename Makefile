@@ -23,7 +23,7 @@ COMPILED_ONCE = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/by
 FAST = tests/unit tests/model tests/transcripts tests/integration/testing
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka odd-batches django frameworks kafka-tools \
+.PHONY: help setup demo unit fast test test-slow check format serve bench bench-peers bench-cluster bench-cpu kills sim explore damage spec-kafka interop interop-kafka odd-batches django frameworks kafka-tools \
 	worker-kafka docs docs-test console-test console-pictures cluster cluster-chaos interop-cluster cluster-groups chaos properties attacks fuzz soak bench-worker mutants house lock dist check-release pythons sparks dependency-range times \
 	clean
 
@@ -74,6 +74,10 @@ bench-peers: setup ## Side by side with a real Apache Kafka and other queues; AR
 	@$(BIN)/python -m tests.bench.peers $(ARGS)
 
 bench: bench-peers
+
+bench-cpu: setup ## Processor time of a record in the broker, beside a real Apache Kafka; ARGS=--only=share.
+	@$(call install,peers)
+	@$(BIN)/python -m tests.bench.cpu $(ARGS)
 
 kills: setup ## Kill a Spark query and its broker KILLS=20 times; BROKER=kafka, BROKER=cluster for three, EXECUTORS=2, KEPT=0.
 	@$(BIN)/python -m tests.integration.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours) \

@@ -2,6 +2,7 @@
 
     <!-- peers -->    tests.bench.peers; README has a part of this name, too
     <!-- alone -->    tests.bench.alone
+    <!-- cpu -->      tests.bench.cpu
     <!-- end -->
 
 A command replaces what is between its own two comments and leaves the rest as it is.

@@ -69,6 +69,8 @@ class PartitionModel:
         now_ms: int,
     ) -> list[tuple[int, int]]:
         """The offsets that are locked now, each with its delivery count."""
+        if limits.paused:
+            return []
         batch_of = {
             offset: (first, end)
             for first, end in zip(log.firsts, log.ends, strict=True)

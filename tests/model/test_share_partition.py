@@ -43,6 +43,7 @@ LIMITS = st.builds(
     runs_max=st.integers(2, 12),
     renewal=st.sampled_from([True, True, True, False]),
     dead_letters=st.booleans(),
+    paused=st.sampled_from([False, False, False, True]),
 )
 TYPES = st.integers(0, 4)
 WANTED = st.builds(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from confluent_kafka import Consumer, Message, Producer, ShareConsumer, TopicPartition
@@ -18,6 +18,14 @@ from confluent_kafka.admin import (
 )
 
 WAIT_SECONDS_MAX = 20.0  # Apache Kafka takes 5 s until a new share group has its partitions.
+
+
+def dotted(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings by confluent's names: dots for underscores, but in the names of callbacks."""
+    return {
+        name if callable(value) else name.replace("_", "."): value
+        for name, value in settings.items()
+    }
 
 
 @cache
@@ -83,7 +91,7 @@ def produce(
 ) -> None:
     """Produce each value and fail unless each was confirmed.  Timestamp 0 means: now."""
     errors: list[object] = []
-    settings = {key.replace("_", "."): value for key, value in config.items()}
+    settings = dotted(config)
     producer = Producer({"bootstrap.servers": bootstrap, **settings})
     for value in values:
         producer.produce(
@@ -121,7 +129,7 @@ def end_offset(bootstrap: str, topic: str, partition: int = 0) -> int:
 def plain_consumer(
     bootstrap: str, topic: str, *, partition: int = 0, offset: int = 0, **config: object
 ) -> Consumer:
-    settings = {key.replace("_", "."): value for key, value in config.items()}
+    settings = dotted(config)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -138,7 +146,7 @@ def plain_consumer(
 def share_consumer(
     bootstrap: str, group: str, topic: str, *, explicit: bool = False, **config: object
 ) -> ShareConsumer:
-    settings = {key.replace("_", "."): value for key, value in config.items()}
+    settings = dotted(config)
     consumer = ShareConsumer(
         {
             "bootstrap.servers": bootstrap,

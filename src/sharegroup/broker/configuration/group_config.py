@@ -348,6 +348,12 @@ class GroupConfig(ConfigPart):
         "Whether a dead letter contains the key, value and headers of the record, or only its "
         "topic, partition and offset.",
     )
+    paused: bool = key(
+        "sharegroup.paused",
+        False,
+        "While true, members of this share group receive no records; what they hold they can still "
+        "acknowledge, release and renew. Apache Kafka has no such setting.",
+    )
 
 
 class CoordinatorConfig(ConfigPart):

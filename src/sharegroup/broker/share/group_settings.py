@@ -81,6 +81,7 @@ class GroupSettings:
                 runs_max=broker.runs_max,
                 renewal=group.renewal,
                 dead_letters=self._has_dead_letters(group_id),
+                paused=group.paused,
             )
             if _is_kept(group_id):
                 self._limits[group_id] = limits

@@ -30,7 +30,6 @@ from sharegroup.broker.share.lock_expiry import RUNS_AT_ONCE, LockExpiry
 from sharegroup.broker.share.persister import Persister, for_clients
 from sharegroup.broker.share.share_counters import ShareCounters
 from sharegroup.broker.share.share_reading import (
-    LOG_BATCHES_MAX,
     FetchedRecords,
     deliverable,
     limits_of_one,
@@ -266,8 +265,11 @@ class SharePartitions:
             raise read.error
         return read.fetched
 
-    def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
-        """Return how many bytes of log batches a fetch would find, up to about ``bytes_max``."""
+    def available_bytes(self, live: LiveSharePartition) -> int:
+        """Return the size of the log from the next record to fetch on, at no cost for its length.
+
+        As in Kafka, it includes records that other members hold (`DelayedShareFetch`).
+        """
         self.follow_log_start(live)
         # After the start was followed: the log refuses an offset below its start, and the fetch
         # would fail for ever.
@@ -275,8 +277,7 @@ class SharePartitions:
         limits = self._settings.limits(live.key.group_id)
         if position >= end or not self._can_take(live, limits):
             return 0
-        spans = live.log.batches(position, end=end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX)
-        return spans.total_bytes
+        return live.log.bytes_from(position, end=end)
 
     def acknowledge(
         self, live: LiveSharePartition, member_id: MemberId, acks: Sequence[AckBatch]
@@ -396,8 +397,10 @@ class SharePartitions:
         if not self.can_settle(live):
             return False
         self._report_fullness(live, limits)
-        live.starved = not live.state.can_acquire(limits)
-        return not live.starved
+        can_acquire = live.state.can_acquire(limits)
+        # A paused group waits for its setting, so what its members settle wakes nobody.
+        live.starved = not can_acquire and not limits.paused
+        return can_acquire
 
     def _release_unreadable(
         self, live: LiveSharePartition, member_id: MemberId, unreadable: tuple[Acquired, ...]

@@ -273,7 +273,7 @@ class SharePartitionLimits:
     of offsets, because one stuck record must not stop its partition. ``runs_max`` limits memory and
     the size of a state snapshot. ``renewal`` says whether members may renew their locks (KIP-1240).
     ``dead_letters`` says whether records that failed for good are copied before they are archived
-    (KIP-1191).
+    (KIP-1191). While ``paused``, nothing is acquired; held records can be settled and renewed.
     """
 
     # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`.
@@ -283,6 +283,7 @@ class SharePartitionLimits:
     runs_max: int = 20_000
     renewal: bool = True
     dead_letters: bool = False
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

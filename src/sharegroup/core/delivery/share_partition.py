@@ -144,7 +144,7 @@ class SharePartition:
         """Return whether an acquire can take records, if the log has any at `next_fetch_offset`."""
         # Only locked records count: those that wait for redelivery have their room already, so they
         # can be acquired although no new ones can (spec limit-5).
-        if self._counts[ACQUIRED] >= limits.in_flight_max:
+        if limits.paused or self._counts[ACQUIRED] >= limits.in_flight_max:
             return False
         return self._counts[AVAILABLE] > 0 or not self.is_full(limits)
 
@@ -168,7 +168,7 @@ class SharePartition:
         assert member_id, "a member that acquires has an id"
         assert log.position <= self._runs.end, f"{log.position} was read, past {self._runs.end}"
         log_end = log.end
-        if request.records_max <= 0 or log_end <= log.position:
+        if request.records_max <= 0 or limits.paused or log_end <= log.position:
             return Acquisition()
         record_ranges = stretches(log)
         # First, because a hole may lie within an available run, which would be acquired below.

@@ -22,6 +22,7 @@ from tests.bench.peers.lines import Line, Measured, Scale, as_rate, with_kafka
 from tests.bench.peers.workloads import java_tools
 from tests.bench.peers.workloads.log import Log
 from tests.bench.peers.workloads.share_consume import main_log
+from tests.support.confluent_calls import dotted
 
 POLL_RECORDS = 500
 IDLE_SECONDS_MAX = 30.0
@@ -102,7 +103,7 @@ def confluent(
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            **settings,
+            **dotted(settings),
         }
     )
     consumer.subscribe([topic])
@@ -120,7 +121,7 @@ def confluent(
 
 def tuned(**arguments: Any) -> dict[str, Any]:
     """The same with a short sleep when the queue is full."""
-    return confluent(**arguments, **{"fetch.queue.backoff.ms": BACKOFF_MS})
+    return confluent(**arguments, fetch_queue_backoff_ms=BACKOFF_MS)
 
 
 def own(**arguments: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, Broker, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale, as_rate
 from tests.bench.peers.workloads import java_tools
-from tests.support.confluent_calls import create_topic, delete_topic, end_offset
+from tests.support.confluent_calls import create_topic, delete_topic, dotted, end_offset
 
 QUEUED_MAX = 200_000
 FLUSH_SECONDS_MAX = 180.0
@@ -113,7 +113,7 @@ def client(
             "acks": "all",
             "queue.buffering.max.messages": QUEUED_MAX,
             **({"linger.ms": 0, "batch.num.messages": 1} if single else {"linger.ms": 5}),
-            **{name.replace("_", "."): value for name, value in settings.items()},
+            **dotted(settings),
         }
     )
     producer.list_topics(topic, timeout=FLUSH_SECONDS_MAX)  # Connected before the clock starts.
