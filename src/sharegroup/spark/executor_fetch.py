@@ -168,7 +168,7 @@ def range_fetch(
     parts = tuple(parts)
 
     def missing(offsets: MissingOffsets) -> None:
-        topic, partition = offsets.where
+        topic, partition = where = offsets.where
         text = (
             f"topic {topic!r} partition {partition} offset {offsets.first}: records up to offset "
             f"{offsets.end} no longer exist: {offsets.error}"
@@ -179,7 +179,7 @@ def range_fetch(
         if decide is None:
             return
         for part in parts:
-            if _partition_of(part)[0] == offsets.where:
+            if _partition_of(part) == (where, offsets.topic_id):
                 gaps = acquired_offsets(part.runs).between(offsets.first, offsets.end)
                 decide(part, AcknowledgeType.GAP, gaps)
 

@@ -185,15 +185,8 @@ def list_acquired(
     They are read first if this process has not verified them, or if only ``committed`` records are
     read: the header tells which batches were aborted.
     """
-    if not committed:
-        parts = [live.log.listed(*part) for part in _parts(ranges, found)]
-        if None not in parts:
-            batches = [
-                (first, end, size, BatchFlag.CONTROL * is_control)
-                for part in parts
-                for first, end, size, is_control in part or ()
-            ]
-            return ReadAcquired(FetchedRecords(b"", ranges, batches))
+    if not committed and (listed := _listed(live, _parts(ranges, found))) is not None:
+        return ReadAcquired(FetchedRecords(b"", ranges, listed))
     read = read_acquired(live, ranges, found)
     records, acquired, _ = read.fetched
     first, end = ranges[0].first, ranges[-1].end
@@ -203,6 +196,23 @@ def list_acquired(
         for _, header in scan(records)
     ]
     return read._replace(fetched=FetchedRecords(b"", acquired, batches))
+
+
+def _listed(live: LiveSharePartition, parts: list[tuple[int, int]]) -> Batches | None:
+    """Return the batches of these offset ranges; None if they have to be read."""
+    batches: list[tuple[int, int, int, int]] = []
+    for part in parts:
+        try:
+            listed = live.log.listed(*part)
+        except KafkaStorageError:
+            return None  # The locks exist: `read_acquired` releases what cannot be read.
+        if listed is None:
+            return None
+        batches += [
+            (first, end, size, BatchFlag.CONTROL * is_control)
+            for first, end, size, is_control in listed
+        ]
+    return batches
 
 
 def _flags(header: BatchHeader, aborted: tuple[tuple[int, int, int], ...]) -> int:

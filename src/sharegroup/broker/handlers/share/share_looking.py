@@ -250,10 +250,9 @@ class ShareLook:
     def _bytes_left(self, result: ShareFetchResult) -> int:
         """Return how many more bytes of records the answer may have."""
         bytes_max = min(self._request.max_bytes, self._parts.config.server.fetch_bytes_max)
-        if self._without_records:
-            # The quota and the room are for bytes that are sent: here another process fetches them.
-            return bytes_max - result.record_bytes
-        if self._parts.quotas.is_on:
+        # The quota counts the records when another process fetches them.  The room applies here,
+        # too, because a list of small batches takes about as much memory.
+        if self._parts.quotas.is_on and not self._without_records:
             bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
         bytes_left: int = bytes_max - result.record_bytes
         # Without a ready partition the answer has no records, so it need not wait for room.
