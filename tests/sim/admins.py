@@ -30,6 +30,9 @@ from tests.sim.messages import (
 PARTITIONS_MAX = 4
 TOPIC_EXISTS = 36
 PAUSED = "sharegroup.paused"
+BREAKER = "sharegroup.breaker.failure.percent"
+DELIVERS = {PAUSED: "false", BREAKER: "0"}
+"""Settings with which nothing withholds a group's records."""
 
 
 @dataclass
@@ -41,8 +44,8 @@ class Administrator:
     features: tuple[str, ...]
     group_settings: dict[str, str]
     pause_s: float = 1.0
-    paused: set[str] = field(default_factory=set)
-    """Groups that may be paused (`sharegroup.paused`)."""
+    withheld: set[str] = field(default_factory=set)
+    """Groups that may be paused or have a circuit breaker."""
 
     async def run(self) -> None:
         client = Client("admin")
@@ -141,19 +144,24 @@ class Administrator:
                 {"share.renew.acknowledge.enable": self.chance.choice(("true", "false"))},
                 {"share.session.timeout.ms": str(self.chance.choice((2000, 4000)))},
                 {PAUSED: self.chance.choice(("true", "false"))},
+                {
+                    BREAKER: self.chance.choice(("0", "20", "50")),
+                    "sharegroup.breaker.window": self.chance.choice(("1", "10", "50")),
+                    "sharegroup.breaker.pause.ms": self.chance.choice(("50", "500")),
+                },
             )
         )
         group = self.chance.choice(self.board.groups)
-        if PAUSED in settings:
-            self.paused.add(group)  # Also where the answer may be lost.
+        if not DELIVERS.keys().isdisjoint(settings):
+            self.withheld.add(group)  # Also where the answer may be lost.
         await client.ask(make_alter_config(GROUP_RESOURCE, group, settings))
 
     async def _resume(self, client: Client) -> None:
         """Let every group receive again, so that what is left can be drained."""
-        for group in tuple(self.paused):
-            answer = await client.ask(make_alter_config(GROUP_RESOURCE, group, {PAUSED: "false"}))
+        for group in tuple(self.withheld):
+            answer = await client.ask(make_alter_config(GROUP_RESOURCE, group, DELIVERS))
             if int(answer.responses[0].error_code) == 0:
-                self.paused.discard(group)
+                self.withheld.discard(group)
 
     async def _change_topic(self, client: Client) -> None:
         topic = self._any_topic()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sharegroup.protocol_enums import AcknowledgeType
 from tests.faults.in_process import Broker, ShareMember
+from tests.integration.broker.test_metrics import scrape
 from tests.integration.broker.test_share_fetch import (
     alter_group,
     produce,
@@ -32,6 +33,8 @@ def test_fetch_of_a_paused_group_waits_and_its_resumption_answers_it(tmp_path: P
         task = await waiting(broker, request(member))
         await produce(broker)
         assert not task.done()
+        found = await scrape(broker)
+        assert found("sharegroup_share_group_delivery_stopped", group="g", reason="paused") == 1
         await alter_group(broker, PAUSED, "false")
         assert records(await task) == [(0, 1, 1)]
 

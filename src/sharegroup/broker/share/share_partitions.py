@@ -24,6 +24,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.load.request_counters import Distribution
 from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
+from sharegroup.broker.share.group_breakers import GroupBreakers
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.lock_expiry import RUNS_AT_ONCE, LockExpiry
@@ -73,6 +74,7 @@ class SharePartitions:
         "_unattended",
         "_waiting",
         "batch_checks",
+        "breakers",
         "counters",
     )
 
@@ -92,6 +94,7 @@ class SharePartitions:
         self._settings = settings
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self.batch_checks = BatchChecks(waiting.wake)
+        self.breakers = GroupBreakers(clock, self._wake_group)
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[object]] = set()
@@ -192,7 +195,13 @@ class SharePartitions:
         """Look for records to acquire; look further if only withheld batches are found."""
         # First, because the log refuses a position below its start.
         self.follow_log_start(live)
-        limits = self._settings.limits(live.key.group_id)
+        group_id = live.key.group_id
+        limits = self._settings.limits(group_id)
+        if limits.breaker is not None:
+            permitted = self.breakers.permitted(group_id, request)
+            if permitted is None:
+                return None
+            request = permitted
         for _ in range(LOOKS_MAX):
             position = live.state.next_fetch_offset()
             end = self._readable_end(live)
@@ -216,6 +225,8 @@ class SharePartitions:
             # Without progress another look would find the same.  Progress without records means
             # that only holes were archived, so records may follow.
             if fetched is not None or live.state.next_fetch_offset() <= position:
+                if fetched is not None and limits.breaker is not None:
+                    self.breakers.acquired(group_id, limits.breaker)
                 return fetched
         # Many batches here are withheld from members: let other requests run, then continue.
         asyncio.get_running_loop().call_soon(self._waiting.wake, live.key)
@@ -285,18 +296,18 @@ class SharePartitions:
         """Apply acknowledgements now; return an awaitable of their durability, None if durable."""
         assert not live.fenced, f"{live}: nothing was awaited since it was looked up"
         began = self.counters.clock()
+        limits = self._settings.limits(live.key.group_id)
         try:
             delta = live.state.acknowledge(
-                member_id,
-                acks,
-                limits=self._settings.limits(live.key.group_id),
-                now_ms=self._clock.now_ms(),
+                member_id, acks, limits=limits, now_ms=self._clock.now_ms()
             )
         except KafkaError as error:
             # core knows neither the group nor the topic.
             raise type(error)(f"{live} member={member_id!r}: {error}") from error
         self._expiry.watch(live)  # With a shorter lock duration a renewed lock may expire sooner.
         self._append(live, delta)
+        if limits.breaker is not None:
+            self.breakers.note(live, limits.breaker)
         # If the records had been settled before, nothing changed, but that earlier change may not
         # be durable yet.  A success that is answered before it could be lost with it.
         ticket = live.last_write
@@ -313,6 +324,8 @@ class SharePartitions:
         if live is not None:
             limits = self._settings.limits(key.group_id)
             self._append_unattended(live, live.state.release_member(member_id, limits=limits))
+            if limits.breaker is not None:
+                self.breakers.note(live, limits.breaker)
 
     def on_archiving(self, callback: Callable[[SharePartitionKey], None]) -> None:
         """Call ``callback`` with each share partition whose records wait for dead letters."""
@@ -329,8 +342,17 @@ class SharePartitions:
         """Wake the fetches of one group, or of all (None): new settings may make records
         available.
         """
-        for key in self._live:
+        for key, live in self._live.items():
             if group_id in (None, key.group_id):
+                # A breaker that is new knows nothing of what was before.
+                live.noted_outcomes = live.state.outcomes
+                if self._settings.limits(key.group_id).breaker is None:
+                    self.breakers.forget(key.group_id)
+                self._waiting.wake(key)
+
+    def _wake_group(self, group_id: GroupId) -> None:
+        for key in self._live:
+            if key.group_id == group_id:
                 self._waiting.wake(key)
 
     def unload(self, key: SharePartitionKey) -> None:
@@ -347,10 +369,12 @@ class SharePartitions:
         """
         for key in [key for key in self._live if key.group_id == group_id]:
             self._live.pop(key).fenced = True  # So its lock timer does not act on the next object.
+        self.breakers.forget(group_id)
 
     def drop_group(self, group_id: GroupId) -> None:
         """Unload and wake the share partitions of a group whose state was changed from outside."""
         self.counters.groups.pop(group_id, None)
+        self.breakers.forget(group_id)
         for key in [key for key in self._live if key.group_id == group_id]:
             self._fence(self._live[key])
 
@@ -523,6 +547,8 @@ class SharePartitions:
         live.timed_out_count += timed_out
         self.counters.timed_out_count += timed_out
         self._append_unattended(live, delta)
+        if limits.breaker is not None:
+            self.breakers.note(live, limits.breaker)
 
     def _report_fullness(self, live: LiveSharePartition, limits: SharePartitionLimits) -> None:
         """Log once when a share partition stops taking new records, and once when it continues."""
