@@ -124,7 +124,7 @@ def test_batches_returns_first_and_end_offsets_within_the_limits() -> None:
 
 def test_batches_are_listed_as_they_would_be_read() -> None:
     async def main() -> None:
-        _, log = open_log(PowerLossDisk(1), Durability.OS, segment_bytes=100_000)
+        _, log = open_log(PowerLossDisk(1), Durability.OS, segment_bytes=300_000)
         for number in range(TAIL_BATCHES_MAX * 2):
             producer = number % 7
             log.append(transactional(2, producer=producer, sequence=number // 7 * 2), now_ms=NOW_MS)
