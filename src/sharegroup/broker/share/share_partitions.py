@@ -250,7 +250,7 @@ class SharePartitions:
         elif committed:
             batches = deliverable(live, found, position=position)
         else:
-            batches = LogBatches(position, found.firsts, found.ends)
+            batches = LogBatches(position, found.firsts, found.ends, size_of=found.size_of)
         acquisition = live.state.acquire(
             member_id,
             batches,

@@ -11,6 +11,7 @@ memory.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
@@ -64,7 +65,8 @@ class LogReader:
         """
         firsts: list[int] = []
         ends: list[int] = []
-        total = 0
+        positions = array("q")
+        total = position = 0
         for window, low, high in self._pieces(
             offset, end=end, bytes_max=bytes_max, count_max=count_max
         ):
@@ -72,11 +74,15 @@ class LogReader:
                 batches = [index for index in range(low, high) if not window.is_hole(index)]
                 firsts += (window.firsts[index] for index in batches)
                 ends += (window.ends(index, index + 1)[0] for index in batches)
+                positions.extend(window.positions[index] for index in batches)
             else:
                 firsts += window.firsts[low:high].tolist()
                 ends += window.ends(low, high)
-            total += window.ending_at(high) - window.positions[low]
-        return BatchSpans(firsts, ends, total)
+                positions += window.positions[low:high]
+            position = window.ending_at(high)
+            total += position - window.positions[low]
+        positions.append(position)
+        return BatchSpans(firsts, ends, total, positions)
 
     def bytes_from(self, offset: int, *, end: int) -> int:
         """Return the size in bytes of the batches in ``[offset, end)``.
