@@ -146,7 +146,7 @@ class HandlerRuns:
             self._succeeded(record, seconds, now)
         else:
             self._decide(record, error, seconds, now)
-        if self._parts.room.waiters:
+        if not self._parts.room.is_set:
             self._parts.room.notify()
 
     def lost(self, record: TakenRecord) -> None:

@@ -166,8 +166,7 @@ class RecordQueue:
         limiter = self.limiter
         assert limiter is not None, "only routes with a rate limit wait for it"
         waited = await limiter.wait(records)
-        if self.room.waiters:
-            self.room.notify()
+        self.room.notify()
         unsettled = [record for record in waited if not record.is_done]
         granted = unsettled if may_begin() else []
         limiter.tokens.give_back(len(records) - len(granted))

@@ -328,8 +328,7 @@ class Settlement:
         except IllegalStateError as error:
             self._say_not_held(record, error)
         self._queue.settled(record)
-        if self._parts.room.waiters:
-            self._parts.room.notify()
+        self._parts.room.notify()
 
     def _say_not_held(self, record: TakenRecord, error: IllegalStateError) -> None:
         self._parts.events.say(logging.WARNING, "record.not_held", record, f"error={error}")
