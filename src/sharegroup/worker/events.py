@@ -81,11 +81,13 @@ Listener = Callable[[Event], None]
 class Events:
     """The listeners of each event.  An exception of a listener is logged; it stays registered."""
 
-    __slots__ = ("_listeners",)
+    __slots__ = ("_listeners", "listened")
 
     def __init__(self) -> None:
         # Tuples, because a listener may unregister itself while it is called.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
+        self.listened = self._listeners.keys()
+        """The names of events with a listener at the moment; what the hot path looks at."""
 
     def on(self, name: str, listener: Listener) -> None:
         """Call ``listener`` with each event of this name; ``"*"`` stands for all events."""
