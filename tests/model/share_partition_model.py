@@ -46,6 +46,8 @@ class PartitionModel:
     start: int = 0
     end: int = 0
     cells: dict[int, Cell] = field(default_factory=dict)
+    accepted_count: int = 0
+    failed_count: int = 0
 
     def in_state(self, state: RecordState) -> list[int]:
         return [offset for offset, cell in sorted(self.cells.items()) if cell.state is state]
@@ -69,6 +71,8 @@ class PartitionModel:
         now_ms: int,
     ) -> list[tuple[int, int]]:
         """The offsets that are locked now, each with its delivery count."""
+        if limits.paused:
+            return []
         batch_of = {
             offset: (first, end)
             for first, end in zip(log.firsts, log.ends, strict=True)
@@ -89,7 +93,11 @@ class PartitionModel:
             unseen = [offset for offset in sorted(batch_of) if offset >= self.end]
             for offset in unseen:
                 held = len(self.in_state(ACQUIRED)) + len(self.in_state(AVAILABLE))
-                if held >= limits.in_flight_max or is_enough(taken, offset, log, wanted):
+                begun = unseen[0] < offset and batch_of[offset] == batch_of.get(offset - 1)
+                completes = begun and may_be_completed(batch_of[offset], log, limits, wanted)
+                if held >= limits.in_flight_max and not completes:
+                    break
+                if is_enough(taken, offset, log, wanted):
                     break
                 self.pass_over(offset)
                 self.end = offset + 1
@@ -247,11 +255,13 @@ class PartitionModel:
         if state is AVAILABLE and count >= limits.delivery_count_max:
             self.fail(offset, failure, limits)
         else:
+            self.accepted_count += state is ACKNOWLEDGED
             told_apart = told_apart and state is AVAILABLE
             self.cells[offset] = Cell(state, count, told_apart=told_apart)
 
     def fail(self, offset: int, reason: Reason, limits: SharePartitionLimits) -> None:
         count = self.cells[offset].count
+        self.failed_count += reason is not Reason.UNREADABLE
         if limits.dead_letters:
             self.cells[offset] = Cell(ARCHIVING, count, reason=reason)
         else:
@@ -281,6 +291,18 @@ class PartitionModel:
 def inferred(count: int, limits: SharePartitionLimits) -> Reason:
     """What is made of a record that a restart found waiting for its copy."""
     return Reason.EXHAUSTED if count >= limits.delivery_count_max else Reason.REJECTED
+
+
+def may_be_completed(
+    batch: tuple[int, int], log: LogBatches, limits: SharePartitionLimits, wanted: AcquireRequest
+) -> bool:
+    """Whether a log batch that this acquire began may exceed the locks."""
+    first, end = batch
+    return (
+        wanted.mode is AcquireMode.BATCH_OPTIMIZED
+        and end - first <= limits.completion_records_max
+        and log.size_of(first) <= limits.completion_bytes_max
+    )
 
 
 def is_enough(taken: list[int], offset: int, log: LogBatches, wanted: AcquireRequest) -> bool:

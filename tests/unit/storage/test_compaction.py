@@ -358,6 +358,7 @@ def test_read_in_a_hole_begins_with_the_next_batch() -> None:
         spans = log.batches(0, bytes_max=1 << 20)
         assert (spans.firsts, spans.ends) == ([1, 4, 5], [2, 5, 6])
         assert spans.total_bytes == len(log.read(0, bytes_max=1 << 20))
+        assert [spans.size_of(first) for first in (1, 4, 5)] == [spans.total_bytes // 3] * 3
         assert log.read(2, end=4, bytes_max=100) == b""
         assert log.batches(2, end=4, bytes_max=100).firsts == []
         assert log.read_range(2, 5) == log.read(4, bytes_max=1)

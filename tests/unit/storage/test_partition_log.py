@@ -102,6 +102,8 @@ def test_batches_returns_first_and_end_offsets_within_the_limits() -> None:
         found = log.batches(2, bytes_max=1 << 20, count_max=3)
         assert (found.firsts, found.ends) == ([0, 3, 4], [3, 4, 8])
         assert found.total_bytes == len(batch(3)) + len(batch(1)) + len(batch(4))
+        sizes = [found.size_of(first) for first in found.firsts]
+        assert sizes == [len(batch(3)), len(batch(1)), len(batch(4))]
         found = log.batches(8, bytes_max=1 << 20)
         assert (found.firsts, found.ends) == ([8, 9], [9, 14])
         found = log.batches(0, end=4, bytes_max=1 << 20)
@@ -134,6 +136,7 @@ def test_batches_that_left_memory_are_found_through_the_index() -> None:
         found = log.batches(500, bytes_max=1 << 30, count_max=3000)
         assert found.firsts == list(range(500, 3500))
         assert found.ends == list(range(501, 3501))
+        assert {found.size_of(first) for first in found.firsts} == {len(batch(1, size=100))}
 
     run(main())
 

@@ -106,7 +106,11 @@ def deliverable(live: LiveSharePartition, found: BatchSpans, *, position: int) -
     # The look reaches to the end of the withheld batches behind the last kept one, so those are
     # holes, too.
     return LogBatches(
-        position, [first for first, _ in kept], [end for _, end in kept], looked_until=end
+        position,
+        [first for first, _ in kept],
+        [end for _, end in kept],
+        looked_until=end,
+        size_of=found.size_of,
     )
 
 
@@ -215,5 +219,10 @@ def limits_of_one(
     acquired_count = live.state.snapshot().acquired_count
     if acquired_count <= part:
         return limits  # Few records are still acquired.
-    # The limit counts the locks of all members, so the part of this fetch comes on top of them.
-    return replace(limits, in_flight_max=min(limits.in_flight_max, acquired_count + part))
+    # The limit counts the locks of all members, so the part of this fetch comes on top of them. It
+    # is not exceeded, not even to complete a batch.
+    return replace(
+        limits,
+        in_flight_max=min(limits.in_flight_max, acquired_count + part),
+        completion_records_max=0,
+    )

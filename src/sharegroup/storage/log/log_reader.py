@@ -9,6 +9,7 @@ of gigabytes, so a large one is compared in pieces before it is read into memory
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
@@ -60,7 +61,8 @@ class LogReader:
         """
         firsts: list[int] = []
         ends: list[int] = []
-        total = 0
+        positions = array("q")
+        total = position = 0
         for window, low, high in self._pieces(
             offset, end=end, bytes_max=bytes_max, count_max=count_max
         ):
@@ -68,11 +70,15 @@ class LogReader:
                 batches = [index for index in range(low, high) if not window.is_hole(index)]
                 firsts += (window.firsts[index] for index in batches)
                 ends += (window.ends(index, index + 1)[0] for index in batches)
+                positions.extend(window.positions[index] for index in batches)
             else:
                 firsts += window.firsts[low:high].tolist()
                 ends += window.ends(low, high)
-            total += window.ending_at(high) - window.positions[low]
-        return BatchSpans(firsts, ends, total)
+                positions += window.positions[low:high]
+            position = window.ending_at(high)
+            total += position - window.positions[low]
+        positions.append(position)
+        return BatchSpans(firsts, ends, total, positions)
 
     def bytes_from(self, offset: int, *, end: int) -> int:
         """Return the size in bytes of the batches in ``[offset, end)``.

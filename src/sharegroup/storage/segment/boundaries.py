@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sharegroup.storage.segment.batch_scan import ChunkReader, PlacedBatch, header_at, is_whole_at
@@ -41,9 +42,16 @@ class BatchSpans:
     firsts: list[int]
     ends: list[int]
     total_bytes: int
+    positions: Sequence[int] = ()
+    """Where each batch begins in its segment, and then where the last one ends."""
 
     def __len__(self) -> int:
         return len(self.firsts)
+
+    def size_of(self, first: int) -> int:
+        """Return the size in bytes of the batch that begins at offset ``first``."""
+        index = bisect_left(self.firsts, first)
+        return self.positions[index + 1] - self.positions[index]
 
 
 class Boundaries:
