@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from sharegroup.worker import App
+from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.route_runner import RouteRunner
+from tests.support.limits import HANGING_SECONDS
 from tests.unit.worker.running.hand import group_parts
 
 LOCK_SECONDS = 30.0
@@ -81,3 +83,24 @@ def test_room_with_a_rate_limit_is_the_records_that_may_begin_soon() -> None:
         return runner(concurrency=100, rate_limit="8/s").room(0.0, LOCK_SECONDS)
 
     assert asyncio.run(test()) == 8 + 2
+
+
+def test_task_that_waits_for_room_is_woken_by_the_next_end_after_many() -> None:
+    """Ended runs set the signal once; a wait makes the next one set it again, also for `also`."""
+
+    async def scenario() -> None:
+        signal = RoomSignal()
+        signal.also = asyncio.Event()
+        signal.notify()
+        assert signal.is_set, "further ends skip the call"
+        signal.also.clear()
+        waiting = asyncio.ensure_future(signal.wait())
+        await asyncio.sleep(0)
+        assert (signal.is_set, waiting.done()) == (False, False)
+        signal.notify()
+        async with asyncio.timeout(HANGING_SECONDS):
+            await waiting
+        assert signal.is_set
+        assert signal.also.is_set()
+
+    asyncio.run(scenario())
