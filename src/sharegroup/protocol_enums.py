@@ -233,6 +233,9 @@ BATCHES_TAG = 10_000
 Kafka numbers its tags from 0 on.
 """
 
+RUNS_TAG = 10_000
+"""The tag of our own fields of DescribeShareGroupOffsets (`describe_share_group_offsets_v1`)."""
+
 
 class BatchFlag(IntFlag):
     """What a log batch is that holds no records for members."""

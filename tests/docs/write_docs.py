@@ -31,6 +31,7 @@ from sharegroup.broker.configuration.config_values import entries, kind_of, valu
 from sharegroup.broker.configuration.kafka_keys import kafka_keys
 from sharegroup.broker.configuration.quota_config import QuotaConfig
 from sharegroup.broker.configuration.transaction_config import TransactionConfig
+from sharegroup.broker.handlers.share.described_runs import RUNS_MAX as DESCRIBED_RUNS_MAX
 from sharegroup.broker.metrics.client_values import ACCESS, LOGINS, QUOTAS, TRANSACTIONS
 from sharegroup.broker.metrics.families import (
     CLIENTS,
@@ -48,7 +49,7 @@ from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, T
 from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
-from sharegroup.protocol_enums import BATCHES_TAG, BatchFlag
+from sharegroup.protocol_enums import BATCHES_TAG, RUNS_TAG, BatchFlag
 from sharegroup.wire.codec.apis import APIS
 from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
 from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER, SUPERVISOR_FAMILIES
@@ -547,8 +548,11 @@ def range_of(fact: Mapping[str, Any]) -> str:
 PROTOCOL_TAGS = f"""
 ## Tagged fields of our own
 
-ShareFetch version 2 has an addition to Kafka's schema, which brokers and clients that do not know
-it skip ([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark source sends it.
+Two requests have additions to Kafka's schemas. Brokers and clients that do not know them skip them.
+Fields of ours have tags from 10000 on; Kafka numbers its own from 0 on.
+
+ShareFetch version 2 can acquire without records
+([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark source asks for it.
 
 - The request has tag {BATCHES_TAG}, a boolean. With true the response lists the
   batches of acquired records instead of sending them. MaxBytes limits their size in the log; a
@@ -559,7 +563,25 @@ it skip ([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark so
 A batch has `FirstOffset` (int64), `EndOffset` (int64, the offset after the last), `Size` (int32,
 bytes in the log), `Flags` (int8) and no tagged fields. Flag {BatchFlag.CONTROL:d} is a control
 batch, {BatchFlag.ABORTED:d} one of an aborted transaction, in a group that reads committed
-records."""
+records.
+
+DescribeShareGroupOffsets version 1 can list the runs of share partitions: offsets with one state
+and one delivery count ([Browse a group](beyond-kip-932.md#browse-a-group)). It needs the rights
+that it needs without them: DESCRIBE on the group and on the topic.
+
+- The request has tag {RUNS_TAG}, an int32: the maximum number of runs in the response. The broker
+  returns {DESCRIBED_RUNS_MAX:,} at most. Each topic has tag {RUNS_TAG}, an array of int64: the
+  first offset of the runs of each of its `Partitions`, in their order; 0 for those without one.
+- Each partition of such a response has tag {RUNS_TAG}, a struct: `EndOffset` (int64, the first
+  offset that was never delivered; -1: the group has no offset yet), `HighWatermark` (int64),
+  `RunCount` (int32, all runs of the share partition), `NextOffset` (int64, the first offset of
+  the next run, for another request; -1: there is none) and the array `Runs`. Those of one
+  partition are of one moment. A partition without the tag is of a broker that does not list runs.
+
+A run has `FirstOffset` and `LastOffset` (int64), `State` (int8: 0 available, 1 acquired, 2
+acknowledged, 3 archiving, 4 archived), `DeliveryCount` (int16), `MemberId` (a nullable string) and
+`LockMsLeft` (int64); member and lock are null and -1 unless the state is acquired. Tagged fields
+may follow, and must be skipped."""
 
 
 def protocol() -> Iterator[str]:

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
         ShareGroupDescription as ShareGroupDescription,
         ShareMemberDescription as ShareMemberDescription,
         SharePartitionOffset as SharePartitionOffset,
+        SharePartitionRuns as SharePartitionRuns,
+        ShareRun as ShareRun,
         TopicDescription as TopicDescription,
         TransactionDescription as TransactionDescription,
         TransactionListing as TransactionListing,
@@ -156,7 +158,8 @@ if not TYPE_CHECKING:
                 MetadataQuorum NewTopic NodeDescription OpenTransaction PartitionDescription
                 ProducerIdentity ProducerState QuorumReplica ReplicaLog ScramCredentialInfo
                 ShareGroupDescription ShareMemberDescription SharePartitionOffset
-                TopicDescription TransactionDescription TransactionListing TransactionState
+                SharePartitionRuns ShareRun TopicDescription TransactionDescription
+                TransactionListing TransactionState
                 UserScramCredentialDeletion UserScramCredentialUpsertion
             """,
             "client.consume.consumer": "Consumer",

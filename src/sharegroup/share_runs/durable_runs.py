@@ -21,7 +21,7 @@ from itertools import islice
 from uuid import UUID
 
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import TopicDescription
+from sharegroup.client.admin.types import ShareRun, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, offsets_of
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
@@ -31,7 +31,7 @@ from sharegroup.core.delivery.stored.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, share_state_partition
 from sharegroup.internal_topics.share_state_codec import decode
-from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
+from sharegroup.share_runs.share_runs import ShownSharePartition
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.wire.internal_topics.coordinator_records import PREFIX_BYTES, encode_key
 from sharegroup.wire.internal_topics.share_state_records import ShareSnapshotKey
@@ -255,7 +255,7 @@ def _shown(
         high_watermark=log_end,
         run_count=counts.run_count,
         runs=tuple(
-            ShownRun(run.first, run.end - 1, run.value.state.name.lower(), run.value.delivery_count)
+            ShareRun(run.first, run.end - 1, run.value.state.name.lower(), run.value.delivery_count)
             for run in islice(restored.runs(first_offset), runs_max)
         ),
     )

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from sharegroup.client.admin.types import ShareRun
 from sharegroup.escaping import escaped
 from sharegroup.http_documents import get_document
 from sharegroup.json_documents import Fields, ForeignDocument, typed_fields
-from sharegroup.share_runs.share_runs import STATES, ShownRun, ShownSharePartition
+from sharegroup.share_runs.share_runs import STATES, ShownSharePartition
 
 PATH = "/share-partitions"
 
@@ -151,7 +152,7 @@ def _entry(document: object) -> _Entry:
     """Return a share partition of an answer; ForeignDocument if its fields are not as expected."""
     fields = typed_fields(document, ENTRY)
     next_offset = fields.pop("next_offset")
-    runs = tuple(ShownRun(**typed_fields(run, RUN)) for run in fields.pop("runs"))
+    runs = tuple(ShareRun(**typed_fields(run, RUN)) for run in fields.pop("runs"))
     for run in runs:
         if run.state not in STATES or run.first_offset > run.last_offset:
             raise ForeignDocument(f"expected a range of offsets in one of {STATES}, found {run}")

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sharegroup.client.admin.types import ShareRun
+
 AVAILABLE = "available"
 ACQUIRED = "acquired"
 ACKNOWLEDGED = "acknowledged"
@@ -26,25 +28,6 @@ PRECEDENCE = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRun:
-    """Offsets ``first_offset`` to ``last_offset`` with one state and delivery count."""
-
-    first_offset: int
-    last_offset: int
-    state: str
-    delivery_count: int
-    member_id: str | None = None
-    """The member that holds the acquisition lock; None unless the records are acquired."""
-    lock_ms_left: int | None = None
-    """The remaining time of the lock; None unless the records are acquired."""
-
-    @property
-    def count(self) -> int:
-        """The number of offsets."""
-        return self.last_offset - self.first_offset + 1
-
-
-@dataclass(frozen=True, slots=True)
 class ShownSharePartition:
     """A share partition with its runs, or with the first of them."""
 
@@ -57,7 +40,7 @@ class ShownSharePartition:
     high_watermark: int
     run_count: int
     """The number of all runs, also of those that were left out."""
-    runs: Sequence[ShownRun]
+    runs: Sequence[ShareRun]
 
     @property
     def left_out(self) -> int:
@@ -120,7 +103,7 @@ def stretches(shown: ShownSharePartition, end: int) -> list[tuple[int, int, str]
     ]
 
 
-def state_of(run: ShownRun) -> str:
+def state_of(run: ShareRun) -> str:
     """Return the state of `PRECEDENCE` that a run has: available is returned or never delivered."""
     if run.state != AVAILABLE:
         return run.state

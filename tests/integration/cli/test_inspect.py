@@ -66,14 +66,31 @@ def test_durable_state_shows_acquired_records_as_available(
 ) -> None:
     asyncio.run(produce(bootstrap, consumed))
     with half_settled(bootstrap, consumed):
-        printed = run(f"groups inspect {consumed} {consumed}:0 --json")
-        lines = run(f"groups inspect --group {consumed}").lines
+        printed = run(f"groups inspect {consumed} {consumed}:0 --json --durable")
+        lines = run(f"groups inspect --group {consumed} --durable").lines
     (row,) = printed.rows
     assert (row["topic"], row["partition"], row["high_watermark"]) == (consumed, 0, 8)
     assert runs_of(printed)[-2:] == [(5, 5, "available", 1), (6, 6, "archived", 1)]
     assert all(settled[2] == "acknowledged" for settled in runs_of(printed)[:-2])
     assert row["end_offset"] == 7
     assert [consumed, "0", "5", "5", "1", "available", "1", "-", "-"] in lines
+
+
+@only_ours
+def test_coordinator_lists_members_and_locks(consumed: str, run: Run, bootstrap: str) -> None:
+    asyncio.run(produce(bootstrap, consumed))
+    with half_settled(bootstrap, consumed):
+        printed = run(f"groups inspect {consumed} {consumed}:0 --json")
+        lines = run(f"groups inspect {consumed} --max-runs 1").lines
+    assert runs_of(printed) == [
+        (5, 5, "available", 1),
+        (6, 6, "archived", 1),
+        (7, 7, "acquired", 1),
+    ]
+    (row,) = printed.rows
+    assert len(row["runs"][2]["member_id"]) > 10
+    assert 0 < row["runs"][2]["lock_ms_left"] <= 30_000
+    assert lines[-1][:4] == ["...", "2", "more", "runs;"]
 
 
 def test_terminal_says_what_a_run_is_above_the_heading_of_the_runs(
@@ -106,7 +123,7 @@ def test_unknown_group_topic_or_partition_is_named(consumed: str, run: Run) -> N
         assert (refused.code, says in refused.err) == (1, True), refused.err
 
 
-@pytest.mark.parametrize("words", ["", "a b c", "a b:x", "a :1", "a --metrics ftp://h"])
+@pytest.mark.parametrize("words", ["", "a b c", "a b:x", "a :1", "a --durable --metrics h", "a --metrics ftp://h"])
 def test_other_arguments_are_a_misuse(words: str, run: Run) -> None:
     refused = run(f"groups inspect {words}")
     assert (refused.code, "expected" in refused.err) == (2, True), refused.err

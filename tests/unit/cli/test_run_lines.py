@@ -6,11 +6,12 @@ import pytest
 
 from sharegroup.cli.groups.inspect_group import base_url
 from sharegroup.cli.groups.run_lines import MARKS, drawing, run_table
-from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition, cells
+from sharegroup.client.admin.types import ShareRun
+from sharegroup.share_runs.share_runs import ShownSharePartition, cells
 
 
 def shown(
-    *runs: ShownRun,
+    *runs: ShareRun,
     start: int | None = 0,
     end: int | None = None,
     high_watermark: int,
@@ -32,12 +33,12 @@ def marks(share_partition: ShownSharePartition, count: int) -> str:
     return "".join(MARKS[state] for state in cells(share_partition, count))
 
 
-ACCEPTED = ShownRun(10, 13, "acknowledged", 1)
-RELEASED = ShownRun(14, 15, "available", 1)
-HELD = ShownRun(16, 17, "acquired", 2, "m1", 12_340)
-NEW = ShownRun(18, 19, "available", 0)
-FAILED = ShownRun(20, 20, "archived", 5)
-DYING = ShownRun(21, 21, "archiving", 5)
+ACCEPTED = ShareRun(10, 13, "acknowledged", 1)
+RELEASED = ShareRun(14, 15, "available", 1)
+HELD = ShareRun(16, 17, "acquired", 2, "m1", 12_340)
+NEW = ShareRun(18, 19, "available", 0)
+FAILED = ShareRun(20, 20, "archived", 5)
+DYING = ShareRun(21, 21, "archiving", 5)
 ALL = (ACCEPTED, RELEASED, HELD, NEW, FAILED, DYING)
 
 
@@ -50,26 +51,26 @@ def test_line_is_not_longer_than_there_are_offsets() -> None:
 
 
 def test_mark_shows_the_state_of_most_of_its_offsets() -> None:
-    runs = (ShownRun(0, 5, "acknowledged", 1), ShownRun(6, 9, "acquired", 1))
+    runs = (ShareRun(0, 5, "acknowledged", 1), ShareRun(6, 9, "acquired", 1))
     assert marks(shown(*runs, high_watermark=10), 1) == "="
     assert marks(shown(*runs, high_watermark=10), 2) == "=#"
 
 
 def test_offsets_that_no_run_has_are_not_shown() -> None:
     """Two answers of a broker are from different moments, so offsets may be in neither."""
-    runs = (ShownRun(0, 3, "acquired", 1), ShownRun(8, 9, "acknowledged", 1))
+    runs = (ShareRun(0, 3, "acquired", 1), ShareRun(8, 9, "acknowledged", 1))
     assert marks(shown(*runs, high_watermark=10), 5) == "##??="
 
 
 def test_of_equally_frequent_states_a_lock_is_shown() -> None:
-    runs = (ShownRun(0, 4, "acknowledged", 1), ShownRun(5, 9, "acquired", 1))
+    runs = (ShareRun(0, 4, "acknowledged", 1), ShareRun(5, 9, "acquired", 1))
     assert marks(shown(*runs, high_watermark=10), 1) == "#"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 99, 100])
 def test_every_offset_counts_in_one_mark(count: int) -> None:
     """All runs have the same state, so a mark without an offset would fail."""
-    runs = [ShownRun(offset, offset, "archived", 1) for offset in range(101)]
+    runs = [ShareRun(offset, offset, "archived", 1) for offset in range(101)]
     assert marks(shown(*runs, high_watermark=101), count) == "x" * count
 
 
@@ -146,7 +147,7 @@ def test_table_says_how_many_runs_it_leaves_out_and_how_to_get_them() -> None:
 
 
 def test_control_characters_of_a_member_id_are_escaped() -> None:
-    held = ShownRun(0, 0, "acquired", 1, "m\x1b[2J", 5)
+    held = ShareRun(0, 0, "acquired", 1, "m\x1b[2J", 5)
     assert "\x1b" not in run_table([shown(held, high_watermark=1)])
 
 

@@ -8,9 +8,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, strategies as st
 
+from sharegroup.client.admin.types import ShareRun
 from sharegroup.console.drawing.charts import line_chart, short, sparkline, thinned
 from sharegroup.console.drawing.runs import CELLS_MAX, GAP_CELLS_MAX, runs_bar
-from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
+from sharegroup.share_runs.share_runs import ShownSharePartition
 
 START = 1_700_000_000_000
 LARGEST = 2**63 - 1
@@ -28,7 +29,7 @@ def label_of(svg: str) -> str | None:
     return drawing.get("aria-label")
 
 
-def bar(runs: list[ShownRun], *, end: int, high_watermark: int, topic: str = "orders") -> str:
+def bar(runs: list[ShareRun], *, end: int, high_watermark: int, topic: str = "orders") -> str:
     start = runs[0].first_offset if runs else end
     return runs_bar(ShownSharePartition(topic, 0, start, end, high_watermark, len(runs), runs))
 
@@ -96,14 +97,14 @@ def test_short_numbers_have_at_most_four_characters(number: float) -> None:
 
 
 def test_bar_says_how_many_records_are_in_each_state() -> None:
-    runs = [ShownRun(10, 11, "acquired", 1, "m", 500), ShownRun(12, 14, "acknowledged", 1)]
+    runs = [ShareRun(10, 11, "acquired", 1, "m", 500), ShareRun(12, 14, "acknowledged", 1)]
     svg = bar(runs, end=15, high_watermark=20)
     assert label_of(svg) == "orders 0: 2 acquired, 3 acknowledged, 5 never delivered"
     assert svg.count("<rect") == 10
 
 
 def test_bar_of_many_offsets_has_no_gaps_and_few_parts() -> None:
-    runs = [ShownRun(at, at, ("acquired", "acknowledged")[at % 2], 1) for at in range(20_000)]
+    runs = [ShareRun(at, at, ("acquired", "acknowledged")[at % 2], 1) for at in range(20_000)]
     svg = bar(runs, end=20_000, high_watermark=LARGEST)
     assert svg.count("<rect") <= CELLS_MAX
     assert bar(runs[: GAP_CELLS_MAX + 1], end=81, high_watermark=81).count("<rect") == 81
@@ -117,10 +118,10 @@ def test_bar_without_records_is_empty() -> None:
 
 def test_one_record_among_thousands_has_a_mark() -> None:
     runs = (
-        ShownRun(0, 4_999, "acknowledged", 1),
-        ShownRun(5_000, 5_000, "acquired", 2),
-        ShownRun(5_001, 9_998, "acknowledged", 1),
-        ShownRun(9_999, 9_999, "archived", 5),
+        ShareRun(0, 4_999, "acknowledged", 1),
+        ShareRun(5_000, 5_000, "acquired", 2),
+        ShareRun(5_001, 9_998, "acknowledged", 1),
+        ShareRun(9_999, 9_999, "archived", 5),
     )
     drawn = str(runs_bar(ShownSharePartition("orders", 0, 0, 10_000, 10_000, 4, runs)))
     for state in ("acquired", "archived"):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.client.admin.types import ShareRun
 from sharegroup.console.pages.groups import BARS_MAX, RUN_ROWS_MAX, Runs, runs_read
-from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
+from sharegroup.share_runs.share_runs import ShownSharePartition
 
 RUN_COUNT = 20_000
 EVERY_OTHER = ShownSharePartition(
     "orders", 0, 0, RUN_COUNT, RUN_COUNT, RUN_COUNT,
     tuple(
-        ShownRun(offset, offset, "acknowledged" if offset % 2 else "acquired", 1, "m", 900)
+        ShareRun(offset, offset, "acknowledged" if offset % 2 else "acquired", 1, "m", 900)
         for offset in range(RUN_COUNT)
     ),
 )  # fmt: skip

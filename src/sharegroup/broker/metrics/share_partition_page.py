@@ -25,13 +25,12 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery.delivery import InFlightState, RecordState
-from sharegroup.core.delivery.offset_runs import Run
+from sharegroup.core.delivery.offset_runs import Run, first_runs
 from sharegroup.errors import GroupIdNotFound
 from sharegroup.http_endpoint import HttpResponse, Query
 from sharegroup.ids import GroupId
@@ -131,11 +130,9 @@ class SharePartitionPage:
             if live.fenced:
                 continue  # It was unloaded while other requests were served.
             now_ms = self._parts.clock.now_ms()
-            # One run more than there is room for: its first offset is the next one.
-            runs = list(islice(live.state.runs(selection.first_offset), runs_left + 1))
-            next_run = runs.pop() if len(runs) > runs_left else None
+            runs, next_offset = first_runs(live.state.runs(selection.first_offset), runs_left)
             runs_left -= len(runs)
-            entry = json.dumps(_entry(live, None if next_run is None else next_run.first))
+            entry = json.dumps(_entry(live, next_offset))
             yield separator + entry.removesuffix("}").encode() + b', "runs": ['
             for first in range(0, len(runs), RUNS_PER_SLICE):
                 texts = [_run_text(run, now_ms) for run in runs[first : first + RUNS_PER_SLICE]]

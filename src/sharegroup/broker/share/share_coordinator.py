@@ -18,7 +18,9 @@ from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import CoordinatorConfig
 from sharegroup.core.delivery.delivery import Delta
+from sharegroup.core.delivery.offset_runs import OffsetRuns
 from sharegroup.core.delivery.stored.share_states import (
+    Known,
     PersistedState,
     Records,
     ShareStateRecord,
@@ -223,6 +225,11 @@ class ShareCoordinator:
         # For its effect: states of a failed write are forgotten first.
         self._known_partition(key)
         return self._states.read_summary(key)
+
+    def runs(self, key: SharePartitionKey) -> OffsetRuns[Known]:
+        """Return what the stored state says of offsets, without a copy; not to be changed."""
+        self._known_partition(key)
+        return self._states.runs(key)
 
     def known(self) -> tuple[SharePartitionKey, ...]:
         """Return every known share partition."""

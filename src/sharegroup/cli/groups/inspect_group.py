@@ -1,9 +1,10 @@
 """``sharegroup groups inspect``: the state of each record of a group, as runs of offsets.
 
-Two sources:
+Three sources:
 
-    the durable state   ``__share_group_state``, on any broker; locks are not durable
-    the live state      the metrics port of `sharegroup serve`, with members and locks
+    the coordinator     our broker lists the runs of its memory, with members and locks
+    the durable state   ``__share_group_state``, on any other broker; locks are not durable
+    the metrics port    that of `sharegroup serve`, for users without DESCRIBE on the group
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from sharegroup.cli.common.cluster_access import (
     Form,
     cluster_options,
     listing_options,
-    refuse_errors,
     show,
 )
 from sharegroup.cli.common.name_arguments import complete_groups
 from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import Listing
 from sharegroup.cli.common.tables import leaves_out, wrapped
-from sharegroup.cli.groups.group_rows import SHARE_ONLY, explained
+from sharegroup.cli.groups.group_runs import (
+    DURABLE_ONLY,
+    Place,
+    share_partitions_at,
+    stored_runs,
+)
 from sharegroup.cli.groups.run_lines import (
     RUNS_MAX,
     SPARE,
@@ -36,11 +41,9 @@ from sharegroup.cli.groups.run_lines import (
     run_table,
 )
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.net.cluster import Cluster
-from sharegroup.client.records import TopicPartition
-from sharegroup.client.settings.client_config import ReadingConfig, config_from
-from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.errors import UnsupportedVersion
 from sharegroup.http_documents import CONNECTIONS
+from sharegroup.share_runs.broker_runs import broker_runs
 from sharegroup.share_runs.live_runs import LiveRunsError, live_runs
 from sharegroup.share_runs.share_runs import ShownSharePartition
 
@@ -49,9 +52,6 @@ LINES_BESIDE = 10
 """Lines of a terminal without a run: headings, remarks, blank lines and the prompt."""
 LINES_MIN = 5
 """The least number of runs in the table on a terminal, however low it is."""
-
-Place = tuple[str | None, int | None]
-"""A topic and a partition; None: all of them."""
 
 
 def _target(*, names: tuple[str, ...], group: str | None, topic: str | None) -> tuple[str, Place]:
@@ -84,10 +84,16 @@ target_options = gathered(
 @click.command("inspect")
 @target_options
 @click.option(
+    "--durable",
+    "is_durable",
+    is_flag=True,
+    help="Read __share_group_state: the state as after a restart of the broker.",
+)
+@click.option(
     "--metrics",
     "metrics_url",
     metavar="URL",
-    help="Metrics port of sharegroup serve: show the live state, with members and locks.",
+    help="Metrics port of sharegroup serve: show the state in its memory.",
 )
 @click.option(
     "--max-runs",
@@ -104,6 +110,7 @@ target_options = gathered(
 def command(
     *,
     target: tuple[str, Place],
+    is_durable: bool,
     metrics_url: str | None,
     runs_max: int,
     access: Access,
@@ -111,19 +118,24 @@ def command(
 ) -> None:
     """Show the runs of a group: offsets in one state, with their delivery count.
 
-    By default they are read from the topic __share_group_state, which needs READ on it and works on
-    Apache Kafka, too. Locks are not durable: a record that was only acquired looks as if nobody had
-    it, as after a restart of the broker, and a group that settled nothing has no runs. With
-    --metrics they come from the memory of a running sharegroup serve, with the member and the
-    remaining time of each lock.
+    sharegroup serve lists them with the member and the remaining time of each lock; this needs
+    DESCRIBE on the group and its topics. With --metrics they come from its metrics port.
+
+    On Apache Kafka, and with --durable, they are read from the topic __share_group_state, which
+    needs READ on it. Locks are not durable: a record that was only acquired looks as if nobody had
+    it, as after a restart of the broker, and a group that settled nothing has no runs.
 
     \b
         sharegroup groups inspect billing
-        sharegroup groups inspect billing orders:3 --metrics http://127.0.0.1:9464 --watch 1
+        sharegroup groups inspect billing orders:3 --watch 1
+        sharegroup groups inspect billing --durable
     """
     group_id, place = target
+    if is_durable and metrics_url is not None:
+        raise click.UsageError("expected one of --durable and --metrics")
     if metrics_url is None:
-        question = partial(_durable, access, group_id, place, runs_max)
+        source = _durable if is_durable else _listed
+        question = partial(source, access, group_id, place, runs_max)
     else:
         question = partial(_live, base_url(metrics_url), access, group_id, place, runs_max)
     show(access, form, question)
@@ -157,59 +169,40 @@ async def _live(
         raise click.ClickException(str(error)) from error
     empty = (
         f"Group {group!r} has no such share partition in the memory of {url}, because no member "
-        "fetches from it; without --metrics its durable state is shown."
+        "fetches from it; without --metrics its stored state is shown."
     )
     return _listing(group, shown, empty)
+
+
+async def _listed(
+    access: Access, group: str, place: Place, runs_max: int, admin: AdminClient
+) -> Listing:
+    try:
+        wanted = await share_partitions_at(admin, group, place)
+        shown = await broker_runs(admin, group, wanted, runs_max=runs_max)
+    except UnsupportedVersion:
+        return await _durable(access, group, place, runs_max, admin)
+    return _listing(group, shown, f"Group {group!r} has no share partitions yet.")
 
 
 async def _durable(
     access: Access, group: str, place: Place, runs_max: int, admin: AdminClient
 ) -> Listing:
-    # Imported here because it loads parts of the broker, which the other verbs do not need.
-    from sharegroup.share_runs.durable_runs import durable_runs
-
-    wanted = await _wanted(admin, group, place)
-    reading = Cluster(config_from(ReadingConfig, access.client_options(ReadingConfig)))
-    try:
-        shown = (
-            await durable_runs(admin, reading, group, wanted, runs_max=runs_max) if wanted else []
-        )
-    finally:
-        reading.close()
-    return _listing(group, shown, f"Group {group!r} has no share partitions yet.")
+    wanted = await share_partitions_at(admin, group, place)
+    shown = await stored_runs(access, admin, group, wanted, runs_max=runs_max) if wanted else []
+    empty = f"Group {group!r} has no share partitions yet."
+    return _listing(group, shown, empty, remark=DURABLE_ONLY)
 
 
-async def _wanted(admin: AdminClient, group: str, place: Place) -> list[TopicPartition]:
-    """Return the share partitions of the group at this place; raise if the place has none."""
-    offsets = (await admin.list_share_group_offsets({group: None}))[group]
-    if isinstance(offsets, KafkaError):
-        raise await explained(admin, group, offsets, expected=SHARE_ONLY)
-    if not offsets:  # Brokers answer so for a group that does not exist, too.
-        described = (await admin.describe_share_groups([group]))[group]
-        if isinstance(described, KafkaError):
-            raise await explained(admin, group, described, expected=SHARE_ONLY)
-    refuse_errors(offsets)
-    topic, number = place
-    wanted = [
-        partition
-        for partition in offsets
-        if topic in (None, partition.topic) and number in (None, partition.partition)
-    ]
-    if topic is not None and not wanted:
-        where = topic if number is None else f"{topic}:{number}"
-        topics = ", ".join(sorted({partition.topic for partition in offsets})) or "none"
-        raise UnknownTopicOrPartition(
-            f"group {group!r} has no share partition {where}; its topics are: {topics}"
-        )
-    return wanted
-
-
-def _listing(group: str, shown: Sequence[ShownSharePartition], empty: str) -> Listing:
+def _listing(
+    group: str, shown: Sequence[ShownSharePartition], empty: str, *, remark: str | None = None
+) -> Listing:
     def drawn(coloured: bool, width: int | None) -> str:
         if width is None:
             return run_table(shown)
         picture = drawing(shown, width=width, coloured=coloured)
-        what = "\n".join(wrapped(WHAT_A_RUN_IS, width))
+        said = WHAT_A_RUN_IS if remark is None else f"{WHAT_A_RUN_IS} {remark}"
+        what = "\n".join(wrapped(said, width))
         lines = shutil.get_terminal_size().lines
         room = lines - picture.count("\n") - what.count("\n") - LINES_BESIDE
         runs = run_table(shown, lines_max=max(room, LINES_MIN), coloured=coloured, width=width)

@@ -20,6 +20,7 @@ import click
 
 from sharegroup.cli.common.output import plural, printable
 from sharegroup.cli.common.tables import shortened, table, text_width
+from sharegroup.client.admin.types import ShareRun
 from sharegroup.share_runs.share_runs import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -28,7 +29,6 @@ from sharegroup.share_runs.share_runs import (
     NEVER_DELIVERED,
     RETURNED,
     UNKNOWN,
-    ShownRun,
     ShownSharePartition,
     cells,
 )
@@ -194,5 +194,5 @@ def run_table(
     return "\n".join(texts)
 
 
-def _seconds(run: ShownRun) -> str:
+def _seconds(run: ShareRun) -> str:
     return "-" if run.lock_ms_left is None else f"{run.lock_ms_left / 1000:.1f}"

@@ -24,6 +24,7 @@ from sharegroup.client.admin import (
     groups_of_any_type,
     offset_resets,
     quotas,
+    share_group_runs,
     topics,
     transactions,
     users,
@@ -116,6 +117,7 @@ class AdminClient:
     list_consumer_groups = method(consumer_groups.list_consumer_groups)
     describe_share_groups = method(groups.describe_share_groups)
     list_share_group_offsets = method(groups.list_share_group_offsets)
+    list_share_group_runs = method(share_group_runs.list_share_group_runs)
     alter_share_group_offsets = method(groups.alter_share_group_offsets)
     reset_group_offsets = method(offset_resets.reset_group_offsets)
     delete_share_group_offsets = method(groups.delete_share_group_offsets)

@@ -191,6 +191,42 @@ class SharePartitionOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareRun:
+    """Offsets ``first_offset`` to ``last_offset`` of a share group with one state and count."""
+
+    first_offset: int
+    last_offset: int
+    state: str
+    """``available``, ``acquired``, ``acknowledged``, ``archiving`` or ``archived``."""
+    delivery_count: int
+    member_id: str | None = None
+    """The member that holds the acquisition lock; None unless the records are acquired."""
+    lock_ms_left: int | None = None
+    """The remaining time of the lock; None unless the records are acquired."""
+
+    @property
+    def count(self) -> int:
+        """The number of offsets."""
+        return self.last_offset - self.first_offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionRuns:
+    """A page of the runs of a share group in one partition, all of one moment."""
+
+    start_offset: int | None
+    """None: the group has no offset yet, because no member has fetched from the partition."""
+    end_offset: int | None
+    """The first offset that was never delivered; records from here on are available, too."""
+    high_watermark: int
+    run_count: int
+    """The number of all runs of the share partition."""
+    runs: tuple[ShareRun, ...]
+    next_offset: int | None
+    """The first offset of the next page; None if this is the last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerMemberDescription:
     """One member of a consumer group and its assignment.
 

@@ -64,6 +64,7 @@ class AdminClient(BlockingClient[admin.AdminClient]):
     describe_share_groups = blocking(admin.AdminClient.describe_share_groups)
     delete_share_groups = blocking(admin.AdminClient.delete_share_groups)
     list_share_group_offsets = blocking(admin.AdminClient.list_share_group_offsets)
+    list_share_group_runs = blocking(admin.AdminClient.list_share_group_runs)
     alter_share_group_offsets = blocking(admin.AdminClient.alter_share_group_offsets)
     delete_share_group_offsets = blocking(admin.AdminClient.delete_share_group_offsets)
     reset_group_offsets = blocking(admin.AdminClient.reset_group_offsets)

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from sharegroup.client.admin.types import ShareRun
 from sharegroup.client.records import TopicPartition
 from sharegroup.console.pages.groups import LIVE_MS, durable_of
 from sharegroup.console.pages.overview import address
 from sharegroup.console.pages.page import Visit
 from sharegroup.share_runs.live_runs import LiveRunsError, live_runs
-from sharegroup.share_runs.share_runs import ShownRun, ShownSharePartition
+from sharegroup.share_runs.share_runs import ShownSharePartition
 
 GROUPS_MAX = 50
 """Share groups whose state of a record is read."""
@@ -90,7 +91,7 @@ def state_at(shown: ShownSharePartition | None, offset: int, problem: str | None
         return {**unknown, "state": problem or "no offset yet"}
     if offset < shown.start_offset:
         return {**unknown, "state": "settled"}
-    run: ShownRun | None = next(
+    run: ShareRun | None = next(
         (run for run in shown.runs if run.first_offset <= offset <= run.last_offset), None
     )
     if run is not None:

@@ -18,8 +18,8 @@ be better in theory and slower at every size that occurs here (ADR 0003).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, pairwise
 from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
@@ -197,6 +197,13 @@ class OffsetRuns(Generic[V]):
             yield from self.between(reached, run.first)
             yield run
             reached = run.end
+
+
+def first_runs(runs: Iterable[Run[V]], count_max: int) -> tuple[list[Run[V]], int | None]:
+    """Return the first runs, and the first offset of the next one; None if there is no more."""
+    found = list(islice(runs, count_max + 1))
+    following = found.pop().first if len(found) > count_max else None
+    return found, following
 
 
 def _tilings(runs: Sequence[Run[V]]) -> list[list[Run[V]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -27,16 +27,6 @@ from kio.schema.delete_share_group_offsets.v0.response import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from kio.schema.describe_share_group_offsets.v1.request import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
-from kio.schema.describe_share_group_offsets.v1.response import (
-    DescribeShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsResponseGroup,
-    DescribeShareGroupOffsetsResponsePartition,
-    DescribeShareGroupOffsetsResponseTopic,
-)
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32, i64
@@ -54,17 +44,27 @@ from sharegroup.broker.handler_contract import (
     RequestContext,
     error_code,
 )
-from sharegroup.broker.handlers.parts import (
-    HasShareCoordinator,
-    HasShareGroups,
-    HasSlices,
-    HasTopics,
+from sharegroup.broker.handlers.parts import HasShareGroups, HasSlices, HasTopics
+from sharegroup.broker.handlers.share.described_runs import (
+    NOTHING,
+    RunParts,
+    RunRoom,
+    described_runs,
 )
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.steps import Steps, of_each, paced
 from sharegroup.storage.sync.tickets import Ticket
+from sharegroup.wire.messages.describe_share_group_offsets_v1 import (
+    NO_RUNS,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 
 FEW = 16
 """A step ends after every 16 partitions, topics or groups."""
@@ -72,8 +72,18 @@ FEW = 16
 NOTHING_KNOWN = OffsetListing(start_offset=-1, leader_epoch=0, lag=-1)
 
 
-class ShareGroupOffsetsParts(HasShareCoordinator, HasShareGroups, HasSlices, HasTopics, Protocol):
+class ShareGroupOffsetsParts(RunParts, HasShareGroups, HasSlices, HasTopics, Protocol):
     """What these requests touch of the broker."""
+
+
+class _Described(NamedTuple):
+    """What an answer is made of, and the state writes that must be durable before it is sent."""
+
+    parts: ShareGroupOffsetsParts
+    rights: Rights
+    tickets: dict[Ticket, None]
+    room: RunRoom | None
+    """The room for runs; None: the request does not ask for them."""
 
 
 def describe_share_group_offsets(
@@ -81,7 +91,7 @@ def describe_share_group_offsets(
     context: RequestContext,
     request: DescribeShareGroupOffsetsRequest,
 ) -> DescribeShareGroupOffsetsResponse | Later[DescribeShareGroupOffsetsResponse]:
-    """DescribeShareGroupOffsets (90): returns start offset and lag of share partitions.
+    """DescribeShareGroupOffsets (90): returns start offset, lag and runs of share partitions.
 
     Return the offsets once the state that they were read from is durable.
     """
@@ -139,36 +149,40 @@ def _answer(
     request: DescribeShareGroupOffsetsRequest,
 ) -> Steps[_PendingResponse]:
     describe = Permission(context.rights, required.DESCRIBE_GROUPS)
-    groups, tickets = [], dict[Ticket, None]()
+    room = RunRoom(request.runs_max) if request.runs_max > 0 else None
+    about = _Described(parts, context.rights, {}, room)
+    groups = []
     # A group that is named twice is answered once: a small request must not multiply its answer.
     for group, pause in paced(dict.fromkeys(request.groups), FEW):
         if (denial := describe.denial(group.group_id)) is not None:
             groups.append(_undescribed(group, denial))
         else:
-            groups.append((yield from _group(parts, context.rights, group, tickets)))
+            groups.append((yield from _group(about, group)))
         if pause:
             yield
     response = DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
-    return _PendingResponse(response, tickets)
+    return _PendingResponse(response, about.tickets)
 
 
 def _group(
-    parts: ShareGroupOffsetsParts,
-    rights: Rights,
-    group: DescribeShareGroupOffsetsRequestGroup,
-    tickets: dict[Ticket, None],
+    about: _Described, group: DescribeShareGroupOffsetsRequestGroup
 ) -> Steps[DescribeShareGroupOffsetsResponseGroup]:
     group_id = GroupId(group.group_id)
-    describe = Permission(rights, required.DESCRIBE_TOPICS)
-    topics: Iterable[tuple[TopicName, Iterable[int]]]
+    describe = Permission(about.rights, required.DESCRIBE_TOPICS)
+    topics: Iterable[tuple[TopicName, Sequence[int], Sequence[int]]]
     if group.topics is None:
-        topics = parts.share_group_coordinator.initialized(group_id).items()
+        initialized = about.parts.share_group_coordinator.initialized(group_id)
+        topics = [(name, indexes, ()) for name, indexes in initialized.items()]
     else:
-        topics = [(TopicName(topic.topic_name), topic.partitions) for topic in group.topics]
+        topics = [
+            (TopicName(topic.topic_name), topic.partitions, topic.first_offsets)
+            for topic in group.topics
+        ]
     described = []
-    for (name, indexes), pause in paced(topics, FEW):
+    for (name, indexes, firsts), pause in paced(topics, FEW):
         if (denial := describe.denial(name)) is None:
-            described.append((yield from _described_topic(parts, group_id, name, indexes, tickets)))
+            wanted = zip(indexes, chain(firsts, repeat(0)), strict=False)
+            described.append((yield from _described_topic(about, group_id, name, wanted)))
         # Only a topic that the request names is refused: the refusal of another would tell its
         # name.
         elif group.topics is not None:
@@ -202,23 +216,21 @@ def _denied_partition(index: int, denial: KafkaError) -> DescribeShareGroupOffse
 
 
 def _described_topic(
-    parts: ShareGroupOffsetsParts,
-    group_id: GroupId,
-    name: TopicName,
-    indexes: Iterable[int],
-    tickets: dict[Ticket, None],
+    about: _Described, group_id: GroupId, name: TopicName, wanted: Iterable[tuple[int, int]]
 ) -> Steps[DescribeShareGroupOffsetsResponseTopic]:
-    topic = parts.topics.catalog.find(name)
+    topic = about.parts.topics.catalog.find(name)
     partitions = []
-    for index, pause in paced(indexes, FEW):
-        partitions.append(_described_partition(parts, group_id, name, index))
+    for (index, first_offset), pause in paced(wanted, FEW):
         if topic is not None:
             key = SharePartitionKey(group_id, topic.topic_id, index)
-            ticket = parts.share_coordinator.last_write(key)
-            # A failed write is done, too: the state that it lost was forgotten when the offsets
-            # were read.
+            ticket = about.parts.share_coordinator.last_write(key)
+            # A failed write is done, too: the state that it lost is forgotten when the offsets are
+            # read, in this step.
             if ticket is not None and not ticket.done:
-                tickets[ticket] = None
+                about.tickets[ticket] = None
+        partitions.append(
+            (yield from _described_partition(about, group_id, name, index, first_offset))
+        )
         if pause:
             yield
     return DescribeShareGroupOffsetsResponseTopic(
@@ -229,9 +241,11 @@ def _described_topic(
 
 
 def _described_partition(
-    parts: ShareGroupOffsetsParts, group_id: GroupId, name: TopicName, index: int
-) -> DescribeShareGroupOffsetsResponsePartition:
+    about: _Described, group_id: GroupId, name: TopicName, index: int, first_offset: int
+) -> Steps[DescribeShareGroupOffsetsResponsePartition]:
     """Return the offsets of a partition; as in Kafka, unknown values are -1 without an error."""
+    parts, room = about.parts, about.room
+    runs = NO_RUNS if room is None else NOTHING
     try:
         topic, log = parts.topics.named(name, index)
     except KafkaError:
@@ -239,12 +253,18 @@ def _described_partition(
     else:
         key = SharePartitionKey(group_id, topic.topic_id, index)
         listing = parts.share_group_coordinator.offset(key, log)
+        if room is not None:
+            runs = yield from described_runs(
+                parts, key, log,
+                start_offset=listing.start_offset, first_offset=first_offset, room=room,
+            )  # fmt: skip
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=i32(index),
         start_offset=i64(listing.start_offset),
         leader_epoch=i32(listing.leader_epoch),
         lag=i64(listing.lag),
         error_code=ErrorCode.none,
+        runs=runs,
     )
 
 

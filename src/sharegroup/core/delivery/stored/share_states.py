@@ -370,6 +370,10 @@ class ShareStates:
         )
         return (self._in_turn(state, update, wall_ms),)
 
+    def runs(self, key: SharePartitionKey) -> OffsetRuns[Known]:
+        """Return the statements about offsets, which must not be changed."""
+        return self._initialized(key).runs
+
     def read_summary(self, key: SharePartitionKey) -> StateSummary:
         """Return the summary for any leader; `NO_SUMMARY` if the state was not initialized."""
         _check_numbers(key)
