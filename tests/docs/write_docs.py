@@ -181,6 +181,10 @@ JSON_KEYS = {
         "group topic partition start_offset end_offset high_watermark run_count "
         "runs (objects: first_offset last_offset state delivery_count member_id lock_ms_left)"
     ),
+    "tail --group": (
+        "topic partition offset timestamp key value headers state delivery_count member_id "
+        "lock_ms_left"
+    ),
     "groups delete": "deleted failed (an object: reasons by group)",
     "groups pause": "paused failed (an object: reasons by group)",
     "groups resume": "resumed failed (an object: reasons by group)",

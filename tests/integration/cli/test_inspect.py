@@ -123,7 +123,9 @@ def test_unknown_group_topic_or_partition_is_named(consumed: str, run: Run) -> N
         assert (refused.code, says in refused.err) == (1, True), refused.err
 
 
-@pytest.mark.parametrize("words", ["", "a b c", "a b:x", "a :1", "a --durable --metrics h", "a --metrics ftp://h"])
+@pytest.mark.parametrize(
+    "words", ["", "a b c", "a b:x", "a :1", "a --durable --metrics h", "a --metrics ftp://h"]
+)
 def test_other_arguments_are_a_misuse(words: str, run: Run) -> None:
     refused = run(f"groups inspect {words}")
     assert (refused.code, "expected" in refused.err) == (2, True), refused.err

@@ -57,7 +57,7 @@ BEFORE = {
 """What has to be there before a verb has something to print."""
 
 ELSEWHERE = ("acls ", "data ", "jobs ", "logs", "perf ", "retries ", "schedules ", "worker ")
-ALONE = ("top",)
+ALONE = ("top", "tail --group")
 """Verbs that need another broker or more, and are held to the document where they are tested."""
 
 

@@ -15,7 +15,7 @@ import heapq
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import click
@@ -34,6 +34,7 @@ from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import RowWriter
+from sharegroup.cli.records.group_tail import Browsed, browse, browsing_options
 from sharegroup.cli.records.log_rows import coordinator_document, log_row
 from sharegroup.cli.records.record_formats import log_format_options
 from sharegroup.cli.records.standard_streams import write_all
@@ -135,12 +136,14 @@ range_options = gathered(
     type=click.Choice([STATE]),
     help="Decode the records of the broker's own topics (`__consumer_offsets`, ...), as JSON.",
 )
+@browsing_options
 @log_format_options
 @cluster_options
 def command(
     *,
     topic: str,
     wanted: TailRange,
+    browsed: Browsed | None,
     max_messages: int | None,
     decode: str | None,
     write: RowWriter,
@@ -162,8 +165,24 @@ def command(
     %c, %l and %L are 0, because no record is delivered.  Keys and headers are escaped if standard
     output is a terminal; values are not: use --json.
 
+    With --group the records of a share group are printed by state, the oldest of each partition
+    first, in a table or as JSON:
+
+    \b
+        sharegroup tail orders --group billing                  available, acquired, archiving
+        sharegroup tail orders --group billing --state acquired --limit 20 --json
+
+    State, delivery count, member and lock need DESCRIBE on the group and the topic; keys, values
+    and headers READ on the topic.  On Apache Kafka the states are those of __share_group_state,
+    which needs READ on it: a record that a member holds looks as if nobody had it.
+
     Exit code 1: a batch cannot be decoded; it is omitted and reported on standard error.
     """
+    if browsed is not None:
+        selected = replace(
+            browsed, topic=topic, first=wanted.first, end=wanted.end, partitions=wanted.partitions
+        )
+        return browse(access, selected, as_json=click.get_current_context().params["as_json"])
     if decode == STATE:
         write = _state_writer(topic)
     printing = _Printing(access, topic, wanted, write, max_messages)
