@@ -1,4 +1,4 @@
-"""The console on our broker and on Apache Kafka: what it shows of share groups is persisted."""
+"""The console on our broker and on Apache Kafka: what it shows of share groups, and from where."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sharegroup.client import Producer, ShareConsumer
 from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.console.application import application
 from sharegroup.console.settings import ConsoleSettings
+from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.limits import HANGING_SECONDS
 
 RECORDS = 20
@@ -61,7 +62,8 @@ def test_pages_of_a_share_group_and_its_records(bootstrap: str, topic: str, grou
                 "/group", lambda data: data["runs"] and data["runs"][0]["start_offset"] == 1,
                 id=group,
             )  # fmt: skip
-            assert data["runs_source"] == "durable"
+            is_live = chosen() != KAFKA
+            assert data["runs_source"] == ("live" if is_live else "durable")
             assert [member["client_id"] for member in data["group"]["members"]] == ["reader"]
             states = [
                 (run["first_offset"], run["last_offset"], run["state"], run["delivery_count"])
@@ -71,7 +73,7 @@ def test_pages_of_a_share_group_and_its_records(bootstrap: str, topic: str, grou
             assert (2, 2, "acknowledged") in [state[:3] for state in states]
             assert (3, 3, "archived") in [state[:3] for state in states]
             page = await client.get("/group", params={"id": group})
-            assert "Persisted state" in page.text
+            assert ("Live, from the broker's memory" if is_live else "Persisted state") in page.text
             record = await until("/record", lambda data: data["groups"], topic=topic, offset=3)
             assert record["groups"][0]["state"] == "archived"
             overview = await until(

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 
 from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.share_group_runs import RUNS_DEFAULT
 from sharegroup.client.admin.types import SharePartitionRuns
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, UnknownServerError
@@ -58,7 +59,8 @@ async def run_pages(
     counts = dict.fromkeys(pending, 0)
     while pending:
         asked = dict(islice(pending.items(), PARTITIONS_PER_PAGE))
-        answered = await admin.list_share_group_runs(group, asked)
+        page_max = RUNS_DEFAULT if runs_max is None else min(RUNS_DEFAULT, runs_max * len(asked))
+        answered = await admin.list_share_group_runs(group, asked, runs_max=page_max)
         has_progress = False
         for where, first in asked.items():
             page = answered[where]

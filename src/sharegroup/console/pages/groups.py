@@ -22,6 +22,7 @@ from sharegroup.console.watch.group_rows import group_row
 from sharegroup.console.watch.history import UNKNOWN
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import ResourceType
+from sharegroup.share_runs.broker_runs import broker_runs
 from sharegroup.share_runs.durable_runs import durable_runs_of_groups
 from sharegroup.share_runs.live_runs import LiveRunsError, live_runs
 from sharegroup.share_runs.share_runs import ShownSharePartition
@@ -190,7 +191,7 @@ def runs_read(share_partitions: int) -> int:
 
 
 async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> Runs:
-    """Read runs from the broker's memory if its metrics port is known, or the state topic."""
+    """Read runs from the broker: its metrics port, its coordinator, or the state topic."""
     runs_max = runs_read(len(wanted))
     if visit.settings.metrics_url is not None:
         try:
@@ -211,6 +212,12 @@ async def runs_of(visit: Visit, group_id: str, wanted: list[TopicPartition]) -> 
             pass  # The durable state is there without it; the page says which one it shows.
     if not wanted:
         return Runs((), None, "No member has fetched from its partitions yet.")
+    try:
+        async with asyncio.timeout(LIVE_MS / 1_000):
+            listed = await broker_runs(visit.admin, group_id, wanted, runs_max=runs_max)
+            return Runs(tuple(listed), LIVE, None)
+    except (KafkaError, TimeoutError):
+        pass  # As above; Apache Kafka lists none.
     found = await durable_of(visit, {group_id: wanted}, runs_max=runs_max)
     if isinstance(found, str):
         return Runs((), None, found)
