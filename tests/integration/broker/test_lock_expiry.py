@@ -158,6 +158,7 @@ def live_share_partition(
         log=log,
         state_epoch=0,
         last_write=None,
+        check_writable=lambda: None,
     )
 
 
@@ -171,11 +172,11 @@ def test_unloaded_share_partitions_are_not_kept_until_their_locks_end(
         limits = SharePartitionLimits(lock_ms=100)
         expiry = LockExpiry(TakesTime(), lambda live, now_ms: None)
         used = live_share_partition(log, "used", limits)
-        expiry.watch(used)
+        expiry.watch(used, 0)
         unused = []
         for _ in range(3 * ENTRIES_MIN):
             live = live_share_partition(log, "unused", limits)
-            expiry.watch(live)
+            expiry.watch(live, 0)
             live.fenced = True
             unused.append(ref(live))
             del live
@@ -205,7 +206,7 @@ def test_giving_back_takes_no_more_than_its_turn(tmp_path: Path) -> None:
         expiry = LockExpiry(clock, expire)
         lives = [live_share_partition(log, name, limits) for name in ("a", "b")]
         for live in lives:
-            expiry.watch(live)
+            expiry.watch(live, 0)
         turns = []
         while clock.timers:
             clock.turn()
