@@ -214,9 +214,13 @@ class LogReader:
 
     def _segment_at(self, offset: int) -> Segment:
         """Return the segment that holds ``offset``."""
-        index = bisect_right(self._segments, offset, key=_base_offset) - 1
+        segments = self._segments
+        # Most reads are of the newest records.
+        if segments[-1].base_offset <= offset:
+            return segments[-1]
+        index = bisect_right(segments, offset, key=_base_offset) - 1
         assert index >= 0, f"{self._name}: offset {offset} lies before the first segment"
-        return self._segments[index]
+        return segments[index]
 
     def _around(self, segment: Segment, offset: int) -> Boundaries:
         try:
