@@ -180,6 +180,8 @@ JSON_KEYS = {
         "runs (objects: first_offset last_offset state delivery_count member_id lock_ms_left)"
     ),
     "groups delete": "deleted failed (an object: reasons by group)",
+    "groups pause": "paused failed (an object: reasons by group)",
+    "groups resume": "resumed failed (an object: reasons by group)",
     "groups delete-offsets": "group topic partition (null for a share group) status",
     "groups reset-offsets": "group topic partition old_offset new_offset",
     "cluster brokers": "id host port rack state controller",

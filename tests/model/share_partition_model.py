@@ -46,6 +46,8 @@ class PartitionModel:
     start: int = 0
     end: int = 0
     cells: dict[int, Cell] = field(default_factory=dict)
+    accepted_count: int = 0
+    failed_count: int = 0
 
     def in_state(self, state: RecordState) -> list[int]:
         return [offset for offset, cell in sorted(self.cells.items()) if cell.state is state]
@@ -69,6 +71,8 @@ class PartitionModel:
         now_ms: int,
     ) -> list[tuple[int, int]]:
         """The offsets that are locked now, each with its delivery count."""
+        if limits.paused:
+            return []
         batch_of = {
             offset: (first, end)
             for first, end in zip(log.firsts, log.ends, strict=True)
@@ -247,11 +251,13 @@ class PartitionModel:
         if state is AVAILABLE and count >= limits.delivery_count_max:
             self.fail(offset, failure, limits)
         else:
+            self.accepted_count += state is ACKNOWLEDGED
             told_apart = told_apart and state is AVAILABLE
             self.cells[offset] = Cell(state, count, told_apart=told_apart)
 
     def fail(self, offset: int, reason: Reason, limits: SharePartitionLimits) -> None:
         count = self.cells[offset].count
+        self.failed_count += reason is not Reason.UNREADABLE
         if limits.dead_letters:
             self.cells[offset] = Cell(ARCHIVING, count, reason=reason)
         else:

@@ -43,6 +43,7 @@ LIMITS = st.builds(
     runs_max=st.integers(2, 12),
     renewal=st.sampled_from([True, True, True, False]),
     dead_letters=st.booleans(),
+    paused=st.sampled_from([False, False, False, True]),
 )
 TYPES = st.integers(0, 4)
 WANTED = st.builds(
@@ -292,6 +293,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert self.partition.next_fetch_offset() == self.model.next_fetch_offset()
         assert self.partition.next_expiry_ms() == self.model.next_expiry_ms()
         assert self.partition.snapshot().run_count == self.model.run_count()
+        assert self.partition.outcomes == (self.model.accepted_count, self.model.failed_count)
 
     @invariant()
     def state_log_knows_all_but_the_locks(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.sim.board import Board, KnownTopic
@@ -29,6 +29,10 @@ from tests.sim.messages import (
 
 PARTITIONS_MAX = 4
 TOPIC_EXISTS = 36
+PAUSED = "sharegroup.paused"
+BREAKER = "sharegroup.breaker.failure.percent"
+DELIVERS = {PAUSED: "false", BREAKER: "0"}
+"""Settings with which nothing withholds a group's records."""
 
 
 @dataclass
@@ -40,6 +44,8 @@ class Administrator:
     features: tuple[str, ...]
     group_settings: dict[str, str]
     pause_s: float = 1.0
+    withheld: set[str] = field(default_factory=set)
+    """Groups that may be paused or have a circuit breaker."""
 
     async def run(self) -> None:
         client = Client("admin")
@@ -59,6 +65,7 @@ class Administrator:
             for name in self.board.names:
                 if name not in self.board.topics:
                     await self._create(client, name)
+            await self._resume(client)
             return
         actions: dict[str, Callable[[Client], Awaitable[Any]]] = {
             "grow": self._grow,
@@ -136,10 +143,25 @@ class Administrator:
                 {"share.partition.max.record.locks": str(self.chance.choice((100, 200)))},
                 {"share.renew.acknowledge.enable": self.chance.choice(("true", "false"))},
                 {"share.session.timeout.ms": str(self.chance.choice((2000, 4000)))},
+                {PAUSED: self.chance.choice(("true", "false"))},
+                {
+                    BREAKER: self.chance.choice(("0", "20", "50")),
+                    "sharegroup.breaker.window": self.chance.choice(("1", "10", "50")),
+                    "sharegroup.breaker.pause.ms": self.chance.choice(("50", "500")),
+                },
             )
         )
         group = self.chance.choice(self.board.groups)
+        if not DELIVERS.keys().isdisjoint(settings):
+            self.withheld.add(group)  # Also where the answer may be lost.
         await client.ask(make_alter_config(GROUP_RESOURCE, group, settings))
+
+    async def _resume(self, client: Client) -> None:
+        """Let every group receive again, so that what is left can be drained."""
+        for group in tuple(self.withheld):
+            answer = await client.ask(make_alter_config(GROUP_RESOURCE, group, DELIVERS))
+            if int(answer.responses[0].error_code) == 0:
+                self.withheld.discard(group)
 
     async def _change_topic(self, client: Client) -> None:
         topic = self._any_topic()

@@ -139,6 +139,19 @@ def test_fetch_waiting_for_min_bytes_locks_no_records(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_fetch_for_min_bytes_ends_with_the_batch_that_reaches_them(tmp_path: Path) -> None:
+    """Batches of 170 bytes: two are more than 200, though only one fits into them."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        task = await waiting(broker, request(member, min_bytes=200))
+        await produce(broker)
+        assert not task.done()
+        await produce(broker)
+        assert records(await task) == [(0, 1, 1)]
+
+    run(scenario, tmp_path)
+
+
 def test_more_bytes_than_an_answer_may_have_are_not_waited_for(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.cli.conftest import RECORDS, Run, consumer, member, set_up
+from tests.support.confluent_calls import produce, share_consumer, take_shared
 
 
 def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> None:
@@ -242,3 +243,30 @@ def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run)
     refused = run(f"groups {words}")
     assert refused.code == 2
     assert says in refused.err
+
+
+def test_paused_group_receives_nothing_until_it_is_resumed(
+    consumed: str, run: Run, bootstrap: str
+) -> None:
+    assert run(f"groups pause {consumed}").out == f"paused group {consumed}\n"
+    settings = run(f"configs describe --group {consumed} --json").rows
+    assert [row["value"] for row in settings if row["name"] == "sharegroup.paused"] == ["true"]
+    produce(bootstrap, consumed, [b"more"])
+    with share_consumer(bootstrap, consumed, consumed) as reader:
+        assert len(reader.poll(1.0)) == 0
+        assert run(f"groups resume {consumed}").out == f"resumed group {consumed}\n"
+        assert [message.value() for message in take_shared(reader, 1)] == [b"more"]
+
+
+def test_group_that_is_unknown_can_be_paused_before_it_starts(run: Run) -> None:
+    result = run("groups pause not-started-yet --json")
+    assert result.rows == {"paused": ["not-started-yet"], "failed": {}}
+    assert "group 'not-started-yet' does not exist yet" in result.err
+
+
+def test_consumer_group_cannot_be_paused(consumed: str, run: Run) -> None:
+    words = f"--type consumer --topic {consumed} --to-earliest --execute"
+    assert run(f"groups reset-offsets readers {words}").code == 0
+    result = run("groups pause readers")
+    assert (result.code, result.out) == (1, "")
+    assert "group 'readers' is a consumer group; only share groups can be paused" in result.err

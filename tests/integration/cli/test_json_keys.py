@@ -17,6 +17,8 @@ WORDS = {
     "groups describe --state": "groups describe {name} --state",
     "groups inspect": "groups inspect {name}",
     "groups delete": "groups delete {name}",
+    "groups pause": "groups pause {name}",
+    "groups resume": "groups resume {name}",
     "groups delete-offsets": "groups delete-offsets {name} --topic {name}",
     "groups reset-offsets": "groups reset-offsets {name} --all-topics --to-latest --dry-run",
     "cluster brokers": "cluster brokers",

@@ -348,6 +348,35 @@ class GroupConfig(ConfigPart):
         "Whether a dead letter contains the key, value and headers of the record, or only its "
         "topic, partition and offset.",
     )
+    paused: bool = key(
+        "sharegroup.paused",
+        False,
+        "While true, members of this share group receive no records; what they hold they can still "
+        "acknowledge, release and renew. Apache Kafka has no such setting.",
+    )
+    breaker_percent: int = key(
+        "sharegroup.breaker.failure.percent",
+        0,
+        "Percentage of the last `sharegroup.breaker.window` records of this share group that may "
+        "be rejected or exhaust their deliveries before delivery stops; 0: it never stops.",
+        low=0,
+        high=100,
+    )
+    breaker_window: int = key(
+        "sharegroup.breaker.window",
+        100,
+        "Number of the group's last settled records that `sharegroup.breaker.failure.percent` "
+        "refers to.",
+        low=1,
+        high=10_000,
+    )
+    breaker_pause_ms: int = key(
+        "sharegroup.breaker.pause.ms",
+        30_000,
+        "Time after which one record is delivered to find out whether records succeed again.",
+        low=1,
+        high=3_600_000,
+    )
 
 
 class CoordinatorConfig(ConfigPart):

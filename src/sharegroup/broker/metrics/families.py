@@ -154,6 +154,12 @@ SHARE_GROUPS: tuple[Family, ...] = (
         "Share partitions in memory (loaded), and the number of these that are at their limit of "
         "runs and deliver no new records until some are settled (full).", ("state",),
     ),
+    DELIVERY_STOPPED := Family(
+        "sharegroup_share_group_delivery_stopped", MetricType.GAUGE, "share groups",
+        "1 if members of the share group get no records because its setting says so (paused), or "
+        "at most one at a time because too many failed (breaker). Other groups are left out.",
+        ("group", "reason"),
+    ),
     LOCKS_TIMED_OUT := Family(
         "sharegroup_acquisition_lock_timeouts_total", MetricType.COUNTER, "records",
         "Records of all share partitions whose lock expired before they were settled.",

@@ -33,6 +33,7 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.server.sockets import Server
 from sharegroup.broker.share.dead_letters import DeadLetterCounts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.core.delivery.breaker import BreakerState
 from sharegroup.errors import KafkaStorageError
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.directory.log_directory import LogDirectory
@@ -278,8 +279,23 @@ class Metrics:
         yield names.DEAD_LETTER_PARTITIONS, ("stalled",), letters.stalled_count
         yield names.SHARE_PARTITIONS_LOADED, ("loaded",), totals.loaded
         yield names.SHARE_PARTITIONS_LOADED, ("full",), totals.full
+        yield from self._stopped_groups()
         yield names.LOCKS_TIMED_OUT, (), counters.timed_out_count
         yield names.LOCK_LATENESS, (), share_partitions.lock_lateness
+
+    def _stopped_groups(self) -> Iterator[Sample]:
+        catalog = self._parts.topics.catalog
+        for group_id, state in islice(self._parts.share_partitions.breakers, GROUPS_MAX):
+            if state is not BreakerState.CLOSED:
+                yield names.DELIVERY_STOPPED, (group_id, "breaker"), 1
+        # Also without members: a group that was paused and forgotten is to be seen.
+        paused = (
+            group_id
+            for group_id in catalog.groups_with_settings()
+            if catalog.group_settings(group_id).get("sharegroup.paused", "").lower() == "true"
+        )
+        for group_id in islice(paused, GROUPS_MAX):
+            yield names.DELIVERY_STOPPED, (group_id, "paused"), 1
 
     def _sessions(self) -> Iterator[Sample]:
         sessions, counters = self._parts.share_sessions, self._parts.share_partitions.counters

@@ -15,6 +15,7 @@ from sharegroup.ids import GroupId, TopicName
 
 if TYPE_CHECKING:
     # Imported at first use, because a start of the broker does not need them.
+    from sharegroup.core.delivery.breaker import BreakerLimits
     from sharegroup.core.delivery.delivery import SharePartitionLimits
     from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 
@@ -81,6 +82,8 @@ class GroupSettings:
                 runs_max=broker.runs_max,
                 renewal=group.renewal,
                 dead_letters=self._has_dead_letters(group_id),
+                paused=group.paused,
+                breaker=_breaker(group),
             )
             if _is_kept(group_id):
                 self._limits[group_id] = limits
@@ -157,6 +160,16 @@ class GroupSettings:
         self._own.clear()
         self._limits.clear()
         self._group_limits.clear()
+
+
+def _breaker(group: GroupConfig) -> BreakerLimits | None:
+    """Return the limits of the group's circuit breaker; None if it has none."""
+    if group.breaker_percent == 0:
+        return None
+    # Imported at first use, like `capped`.
+    from sharegroup.core.delivery.breaker import BreakerLimits
+
+    return BreakerLimits(group.breaker_percent, group.breaker_window, group.breaker_pause_ms)
 
 
 def _is_kept(group_id: GroupId) -> bool:

@@ -24,13 +24,13 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.load.request_counters import Distribution
 from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
+from sharegroup.broker.share.group_breakers import GroupBreakers
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.lock_expiry import RUNS_AT_ONCE, LockExpiry
 from sharegroup.broker.share.persister import Persister, for_clients
 from sharegroup.broker.share.share_counters import ShareCounters
 from sharegroup.broker.share.share_reading import (
-    LOG_BATCHES_MAX,
     FetchedRecords,
     deliverable,
     limits_of_one,
@@ -73,6 +73,7 @@ class SharePartitions:
         "_unattended",
         "_waiting",
         "batch_checks",
+        "breakers",
         "counters",
     )
 
@@ -92,6 +93,7 @@ class SharePartitions:
         self._settings = settings
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self.batch_checks = BatchChecks(waiting.wake)
+        self.breakers = GroupBreakers(clock, self._wake_group)
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[object]] = set()
@@ -194,7 +196,13 @@ class SharePartitions:
         """Look for records to acquire; look further if only withheld batches are found."""
         # First, because the log refuses a position below its start.
         self.follow_log_start(live)
-        limits = self._settings.limits(live.key.group_id)
+        group_id = live.key.group_id
+        limits = self._settings.limits(group_id)
+        if limits.breaker is not None:
+            permitted = self.breakers.permitted(group_id, request)
+            if permitted is None:
+                return None
+            request = permitted
         for _ in range(LOOKS_MAX):
             position = live.state.next_fetch_offset()
             end = self._readable_end(live)
@@ -218,6 +226,8 @@ class SharePartitions:
             # Without progress another look would find the same.  Progress without records means
             # that only holes were archived, so records may follow.
             if fetched is not None or live.state.next_fetch_offset() <= position:
+                if fetched is not None and limits.breaker is not None:
+                    self.breakers.acquired(group_id, limits.breaker)
                 return fetched
         # Many batches here are withheld from members: let other requests run, then continue.
         asyncio.get_running_loop().call_soon(self._waiting.wake, live.key)
@@ -260,8 +270,11 @@ class SharePartitions:
             raise read.error
         return read.fetched
 
-    def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
-        """Return how many bytes of log batches a fetch would find, up to about ``bytes_max``."""
+    def available_bytes(self, live: LiveSharePartition) -> int:
+        """Return the size of the log from the next record to fetch on, at no cost for its length.
+
+        As in Kafka, it includes records that other members hold (`DelayedShareFetch`).
+        """
         self.follow_log_start(live)
         # After the start was followed: the log refuses an offset below its start, and the fetch
         # would fail for ever.
@@ -269,8 +282,7 @@ class SharePartitions:
         limits = self._settings.limits(live.key.group_id)
         if position >= end or not self._can_take(live, limits):
             return 0
-        spans = live.log.batches(position, end=end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX)
-        return spans.total_bytes
+        return live.log.bytes_from(position, end=end)
 
     def acknowledge(
         self, live: LiveSharePartition, member_id: MemberId, acks: Sequence[AckBatch]
@@ -287,6 +299,8 @@ class SharePartitions:
         # With a shorter lock duration a renewed lock may expire sooner.
         self._expiry.watch(live, now_ms + limits.lock_ms)
         self._append(live, delta)
+        if limits.breaker is not None:
+            self.breakers.note(live, limits.breaker)
         # If the records had been settled before, nothing changed, but that earlier change may not
         # be durable yet.  A success that is answered before it could be lost with it.
         ticket = live.last_write
@@ -303,6 +317,8 @@ class SharePartitions:
         if live is not None:
             limits = self._settings.limits(key.group_id)
             self._append_unattended(live, live.state.release_member(member_id, limits=limits))
+            if limits.breaker is not None:
+                self.breakers.note(live, limits.breaker)
 
     def on_archiving(self, callback: Callable[[SharePartitionKey], None]) -> None:
         """Call ``callback`` with each share partition whose records wait for dead letters."""
@@ -319,8 +335,17 @@ class SharePartitions:
         """Wake the fetches of one group, or of all (None): new settings may make records
         available.
         """
-        for key in self._live:
+        for key, live in self._live.items():
             if group_id in (None, key.group_id):
+                # A breaker that is new knows nothing of what was before.
+                live.noted_outcomes = live.state.outcomes
+                if self._settings.limits(key.group_id).breaker is None:
+                    self.breakers.forget(key.group_id)
+                self._waiting.wake(key)
+
+    def _wake_group(self, group_id: GroupId) -> None:
+        for key in self._live:
+            if key.group_id == group_id:
                 self._waiting.wake(key)
 
     def unload(self, key: SharePartitionKey) -> None:
@@ -337,10 +362,12 @@ class SharePartitions:
         """
         for key in [key for key in self._live if key.group_id == group_id]:
             self._live.pop(key).fenced = True  # So its lock timer does not act on the next object.
+        self.breakers.forget(group_id)
 
     def drop_group(self, group_id: GroupId) -> None:
         """Unload and wake the share partitions of a group whose state was changed from outside."""
         self.counters.groups.pop(group_id, None)
+        self.breakers.forget(group_id)
         for key in [key for key in self._live if key.group_id == group_id]:
             self._fence(self._live[key])
 
@@ -387,8 +414,10 @@ class SharePartitions:
         if not self.can_settle(live):
             return False
         self._report_fullness(live, limits)
-        live.starved = not live.state.can_acquire(limits)
-        return not live.starved
+        can_acquire = live.state.can_acquire(limits)
+        # A paused group waits for its setting, so what its members settle wakes nobody.
+        live.starved = not can_acquire and not limits.paused
+        return can_acquire
 
     def _release_unreadable(
         self, live: LiveSharePartition, member_id: MemberId, unreadable: tuple[Acquired, ...]
@@ -511,6 +540,8 @@ class SharePartitions:
         live.timed_out_count += timed_out
         self.counters.timed_out_count += timed_out
         self._append_unattended(live, delta)
+        if limits.breaker is not None:
+            self.breakers.note(live, limits.breaker)
 
     def _report_fullness(self, live: LiveSharePartition, limits: SharePartitionLimits) -> None:
         """Log once when a share partition stops taking new records, and once when it continues."""

@@ -1,4 +1,4 @@
-"""``sharegroup groups``: list, describe, inspect, reset and delete groups.
+"""``sharegroup groups``: list, describe, inspect, pause, reset and delete groups.
 
 All types of groups share one id space, so the verbs find out the type of a group in the cluster.
 The columns are those of Kafka's ``kafka-share-groups.sh`` for share groups, and those of
@@ -27,7 +27,7 @@ from sharegroup.cli.common.options import Verb
 from sharegroup.cli.common.output import Listing, Row, done
 from sharegroup.cli.common.tables import leaves_out
 from sharegroup.cli.common.verb_groups import VerbsAsOptions
-from sharegroup.cli.groups import delete_offsets, inspect_group, reset_offsets
+from sharegroup.cli.groups import delete_offsets, inspect_group, pause_groups, reset_offsets
 from sharegroup.cli.groups.group_rows import (
     Described,
     addresses_of,
@@ -80,7 +80,7 @@ SPARE = {
 
 @click.group("groups", cls=VerbsAsOptions)
 def command() -> None:
-    """List, describe, inspect, reset and delete groups: share groups and consumer groups.
+    """List, describe, inspect, pause, reset and delete groups: share groups and consumer groups.
 
     The syntax of Kafka's tools works as well:
 
@@ -90,6 +90,8 @@ def command() -> None:
 
 
 command.add_command(inspect_group.command)
+command.add_command(pause_groups.pause)
+command.add_command(pause_groups.resume)
 command.add_command(reset_offsets.command)
 command.add_command(delete_offsets.command)
 

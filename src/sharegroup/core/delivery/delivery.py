@@ -27,6 +27,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from sharegroup.core.delivery.breaker import BreakerLimits
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 
@@ -271,7 +272,8 @@ class SharePartitionLimits:
     of offsets, because one stuck record must not stop its partition. ``runs_max`` limits memory and
     the size of a state snapshot. ``renewal`` says whether members may renew their locks (KIP-1240).
     ``dead_letters`` says whether records that failed for good are copied before they are archived
-    (KIP-1191).
+    (KIP-1191). While ``paused``, nothing is acquired; held records can be settled and renewed.
+    ``breaker`` is for the callers of `SharePartition`, which knows only one share partition.
     """
 
     # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`.
@@ -281,6 +283,8 @@ class SharePartitionLimits:
     runs_max: int = 20_000
     renewal: bool = True
     dead_letters: bool = False
+    paused: bool = False
+    breaker: BreakerLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

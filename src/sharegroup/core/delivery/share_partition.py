@@ -74,7 +74,15 @@ EVERY_RUN = 2**63 - 1
 class SharePartition:
     """The state of each record of a topic partition for one share group, as a map of runs."""
 
-    __slots__ = ("_archiving", "_available", "_counts", "_locks", "_runs")
+    __slots__ = (
+        "_accepted_count",
+        "_archiving",
+        "_available",
+        "_counts",
+        "_failed_count",
+        "_locks",
+        "_runs",
+    )
 
     def __init__(self, start_offset: int) -> None:
         self._runs: OffsetRuns[InFlightState] = OffsetRuns(start_offset)
@@ -82,6 +90,8 @@ class SharePartition:
         self._available = RunsInState(self._runs, AVAILABLE)
         self._archiving = RunsInState(self._runs, ARCHIVING)
         self._locks = LockEnds(self._runs)
+        self._accepted_count = 0
+        self._failed_count = 0
 
     @classmethod
     def restore(cls, start_offset: int, batches: Iterable[StateBatch], *, log_end: int) -> Self:
@@ -117,6 +127,14 @@ class SharePartition:
         """The first offset that was never delivered."""
         return self._runs.end
 
+    @property
+    def outcomes(self) -> tuple[int, int]:
+        """The numbers of records that were accepted, and that failed for good, in this object.
+
+        Those failed that were rejected or exhausted their deliveries; unreadable ones do not count.
+        """
+        return self._accepted_count, self._failed_count
+
     def next_fetch_offset(self) -> int:
         """Return the offset to read the log from: the first available record, or the end offset."""
         run = self._available.lowest()
@@ -144,7 +162,7 @@ class SharePartition:
         """Return whether an acquire can take records, if the log has any at `next_fetch_offset`."""
         # Only locked records count: those that wait for redelivery have their room already, so they
         # can be acquired although no new ones can (spec limit-5).
-        if self._counts[ACQUIRED] >= limits.in_flight_max:
+        if limits.paused or self._counts[ACQUIRED] >= limits.in_flight_max:
             return False
         return self._counts[AVAILABLE] > 0 or not self.is_full(limits)
 
@@ -168,7 +186,7 @@ class SharePartition:
         assert member_id, "a member that acquires has an id"
         assert log.position <= self._runs.end, f"{log.position} was read, past {self._runs.end}"
         log_end = log.end
-        if request.records_max <= 0 or log_end <= log.position:
+        if request.records_max <= 0 or limits.paused or log_end <= log.position:
             return Acquisition()
         record_ranges = stretches(log)
         # First, because a hole may lie within an available run, which would be acquired below.
@@ -217,6 +235,7 @@ class SharePartition:
         # one in another.
         told_apart = tells_apart(acks)
         changing: list[Run[InFlightState]] = []
+        accepted_count = failed_count = 0
         for ack in acks:
             for first, end, ack_type in claims(ack):
                 for run in self._runs.between(first, end):
@@ -231,7 +250,13 @@ class SharePartition:
                             limits=limits,
                             told_apart=told_apart or run.value.told_apart,
                         )
+                        if value.state is ACKNOWLEDGED:
+                            accepted_count += run.end - run.first
+                        elif value.state is not AVAILABLE and ack_type != AcknowledgeType.GAP:
+                            failed_count += run.end - run.first
                     changing.append(Run(run.first, run.end, value))
+        self._accepted_count += accepted_count
+        self._failed_count += failed_count
         return self._change(changing)
 
     def release_member(self, member_id: MemberId, *, limits: SharePartitionLimits) -> Delta | None:
@@ -460,16 +485,19 @@ class SharePartition:
     ) -> Delta | None:
         # `told_apart` is lost: a lock or session that ended, or an unreadable batch, is a failed
         # delivery, so the records are isolated again (differences.md).
-        return self._change(
-            [
-                Run(
-                    first,
-                    end,
-                    settled(value, AcknowledgeType.RELEASE, limits=limits, failure=failure),
-                )
-                for first, end, value in held
-            ]
-        )
+        released = [
+            Run(
+                first,
+                end,
+                settled(value, AcknowledgeType.RELEASE, limits=limits, failure=failure),
+            )
+            for first, end, value in held
+        ]
+        if failure is not Reason.UNREADABLE:
+            self._failed_count += sum(
+                end - first for first, end, value in released if value.state is not AVAILABLE
+            )
+        return self._change(released)
 
     def _change(self, runs: list[Run[InFlightState]], was: RecordState = ACQUIRED) -> Delta | None:
         """Give ``runs``, which all have the state ``was``, their new value; return the delta."""

@@ -492,7 +492,7 @@ class ShareLook:
             try:
                 # Measured in the log without acquiring: a fetch that goes on waiting must not hold
                 # locks.
-                size = share_partitions.available_bytes(live, bytes_max=bytes_min)
+                size = share_partitions.available_bytes(live)
             except KafkaError:
                 return True  # An error is answered at once.
             total += size

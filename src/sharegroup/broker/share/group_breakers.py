@@ -1,0 +1,80 @@
+"""The circuit breakers of the groups that have one (`core.delivery.breaker`).
+
+A group has one breaker for all of its share partitions, made when the group first looks for
+records and forgotten with its share partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from sharegroup.broker.clock import Clock
+from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.core.delivery.breaker import Breaker, BreakerLimits, BreakerState
+from sharegroup.core.delivery.delivery import AcquireRequest
+from sharegroup.ids import GroupId
+from sharegroup.protocol_enums import AcquireMode
+
+log = logging.getLogger(__name__)
+
+
+class GroupBreakers:
+    """Limits what members of a group acquire by how the group's last records ended."""
+
+    __slots__ = ("_breakers", "_clock", "_on_closed")
+
+    def __init__(self, clock: Clock, on_closed: Callable[[GroupId], None]) -> None:
+        self._clock = clock
+        self._on_closed = on_closed
+        self._breakers: dict[GroupId, Breaker] = {}
+
+    def __iter__(self) -> Iterator[tuple[GroupId, BreakerState]]:
+        for group_id, breaker in list(self._breakers.items()):
+            yield group_id, breaker.state
+
+    def permitted(self, group_id: GroupId, wanted: AcquireRequest) -> AcquireRequest | None:
+        """Return as much of a request as may be acquired now; None if nothing may be."""
+        breaker = self._breakers.get(group_id)
+        if breaker is None:
+            breaker = self._breakers[group_id] = Breaker()
+        room = breaker.room(self._clock.now_ms())
+        if room is None:
+            return wanted
+        if room == 0:
+            return None
+        # By record: otherwise the rest of the log batch would come with the probe.
+        return AcquireRequest(
+            min(room, wanted.records_max), wanted.batch_records, AcquireMode.RECORD_LIMIT
+        )
+
+    def acquired(self, group_id: GroupId, limits: BreakerLimits) -> None:
+        """Note that a request that was permitted has acquired records."""
+        if (breaker := self._breakers.get(group_id)) is not None:
+            breaker.acquired(limits, self._clock.now_ms())
+
+    def note(self, live: LiveSharePartition, limits: BreakerLimits) -> None:
+        """Note how records of a share partition ended since the last call for it."""
+        outcomes, noted = live.state.outcomes, live.noted_outcomes
+        live.noted_outcomes = outcomes
+        group_id = live.key.group_id
+        breaker = self._breakers.get(group_id)
+        accepted, failed = outcomes[0] - noted[0], outcomes[1] - noted[1]
+        if breaker is None or not breaker.settled(accepted, failed, limits, self._clock.now_ms()):
+            return
+        if breaker.state is BreakerState.OPEN:
+            log.warning(
+                "event=breaker_opened %s percent=%d window=%d pause_ms=%d action='delivery to the "
+                "group stops; one record is delivered after each pause, until one is accepted'",
+                live,
+                limits.percent,
+                limits.window,
+                limits.pause_ms,
+            )
+        else:
+            log.info("event=breaker_closed %s", live)
+            self._on_closed(group_id)
+
+    def forget(self, group_id: GroupId) -> None:
+        """Forget a group's breaker: without its share partitions, or because it has none now."""
+        self._breakers.pop(group_id, None)

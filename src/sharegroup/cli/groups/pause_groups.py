@@ -1,0 +1,112 @@
+"""``sharegroup groups pause`` and ``resume``: stop and start delivery to a share group.
+
+The state is the group's setting `PAUSED`, so it is durable, and who may alter the group's settings
+may pause it.  Apache Kafka has no such setting (KIP-1249 wishes for one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from sharegroup.cli.common.cluster_access import (
+    Access,
+    ask,
+    cluster_options,
+    json_option,
+    refuse_errors,
+)
+from sharegroup.cli.common.name_arguments import naming_many
+from sharegroup.cli.common.output import complain, done
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
+    AlterConfig,
+    ConfigResource,
+    ConsumerGroupDescription,
+)
+from sharegroup.errors import GroupIdNotFound, InvalidConfig, InvalidGroupId, KafkaError
+from sharegroup.protocol_enums import ResourceType
+
+PAUSED = "sharegroup.paused"
+
+Outcome = dict[str, KafkaError | None]
+
+
+@click.command("pause")
+@naming_many("group")
+@cluster_options
+@json_option
+def pause(*, groups: tuple[str, ...], access: Access, as_json: bool) -> None:
+    """Deliver no more records to share groups until they are resumed.
+
+    Members stay in the group and wait.  What they hold already they can still acknowledge, release
+    and renew, and locks still expire.  The group stays paused when the broker restarts.
+
+    Apache Kafka cannot pause a share group; there, stop its members instead.
+    """
+    _switch(groups, access, paused=True, as_json=as_json)
+
+
+@click.command("resume")
+@naming_many("group")
+@cluster_options
+@json_option
+def resume(*, groups: tuple[str, ...], access: Access, as_json: bool) -> None:
+    """Deliver records to paused share groups again.
+
+    Waiting members receive records at once.
+    """
+    _switch(groups, access, paused=False, as_json=as_json)
+
+
+def _switch(groups: tuple[str, ...], access: Access, *, paused: bool, as_json: bool) -> None:
+    results, missing = ask(access, lambda admin: _alter(admin, groups, paused=paused))
+    changed = [name for name, error in results.items() if error is None]
+    if changed or as_json:
+        verb = "paused" if paused else "resumed"
+        failed = {name: str(error) for name, error in results.items() if error is not None}
+        text = f"{verb} group {', '.join(changed)}"
+        done(text, as_json=as_json, **{verb: changed, "failed": failed})
+    for name in missing:
+        complain(f"group {name!r} does not exist yet; the setting is kept for it")
+    refuse_errors(results)
+
+
+async def _alter(
+    admin: AdminClient, names: Iterable[str], *, paused: bool
+) -> tuple[Outcome, list[str]]:
+    """Set the groups' setting; return the results, and the names of changed groups without any
+    trace in the cluster.
+    """
+    described = await admin.describe_share_and_consumer_groups(names)
+    results: Outcome = {}
+    for name, found in described.items():
+        if isinstance(found, ConsumerGroupDescription):
+            results[name] = InvalidGroupId(
+                f"group {name!r} is a consumer group; only share groups can be paused by the broker"
+            )
+        elif isinstance(found, KafkaError) and not isinstance(found, GroupIdNotFound):
+            results[name] = found
+    resources = {
+        name: ConfigResource(ResourceType.GROUP, name) for name in described if name not in results
+    }
+    change = [AlterConfig(PAUSED, "true" if paused else "false")]
+    altered = await admin.incremental_alter_configs(dict.fromkeys(resources.values(), change))
+    results |= {name: _explained(name, altered[key]) for name, key in resources.items()}
+    missing = [
+        name
+        for name, found in described.items()
+        if isinstance(found, GroupIdNotFound) and results[name] is None
+    ]
+    return results, missing
+
+
+def _explained(name: str, error: KafkaError | None) -> KafkaError | None:
+    """Say what the refusal of the setting's name means."""
+    if isinstance(error, InvalidConfig):
+        return InvalidConfig(
+            f"group {name!r}: this broker has no setting {PAUSED} ({error}). Apache Kafka cannot "
+            "pause a share group: stop its members instead"
+        )
+    return error

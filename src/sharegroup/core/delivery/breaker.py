@@ -1,0 +1,118 @@
+"""A circuit breaker of a share group: when too many records fail, delivery stops and is tried.
+
+    CLOSED ──too many of the last records failed──▶ OPEN ──the pause is over──▶ PROBING
+       ▲                                             ▲                            │
+       │                                             └───────a record failed──────┤
+       └──────────────────────a record was accepted───────────────────────────────┘
+
+A bad deployment of a handler would otherwise move a whole topic into the dead letters, record by
+record (KIP-1316 worries about that).  A record fails if a member rejects it or if it reaches the
+delivery count limit.  A record that the log cannot read says nothing about the handlers, so it
+does not count.
+
+While the breaker is open, nothing is acquired.  While it probes, one record is acquired at a time.
+If its outcome does not come within the pause, for example because its member has died, another one
+is acquired.  The outcome of any record counts, also of one that was held before.
+
+The breaker is in memory only.  A new one probes, because after a restart nobody knows how it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+PROBE_RECORDS = 1
+
+
+class BreakerState(Enum):
+    """See the module's text."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    PROBING = "probing"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerLimits:
+    """The configuration of a group's breaker.
+
+    It opens when ``percent`` of the last ``window`` records failed, and probes ``pause_ms`` later.
+    """
+
+    percent: int
+    window: int
+    pause_ms: int
+
+
+class Breaker:
+    """The breaker of one group; it remembers at most ``window`` outcomes."""
+
+    __slots__ = ("_failed", "_outcomes", "_probe_ms", "_seen", "state")
+
+    def __init__(self) -> None:
+        self.state = BreakerState.PROBING
+        self._outcomes: deque[tuple[int, bool]] = deque()
+        """Numbers of records that ended alike, the oldest first, and whether they failed."""
+        self._seen = 0
+        self._failed = 0
+        self._probe_ms: int | None = None
+        """When the next probe may begin; None: now."""
+
+    def room(self, now_ms: int) -> int | None:
+        """Return how many records may be acquired now; None means any number."""
+        if self.state is BreakerState.CLOSED:
+            return None
+        if self._probe_ms is not None and now_ms < self._probe_ms:
+            return 0
+        return PROBE_RECORDS
+
+    def acquired(self, limits: BreakerLimits, now_ms: int) -> None:
+        """Note that records were acquired; while it is not closed, they are a probe."""
+        if self.state is not BreakerState.CLOSED:
+            self.state = BreakerState.PROBING
+            self._probe_ms = now_ms + limits.pause_ms
+
+    def settled(self, accepted: int, failed: int, limits: BreakerLimits, now_ms: int) -> bool:
+        """Note how records ended; return whether the state has changed.
+
+        Those that failed count first: of a request that settles both, the last ones count most.
+        """
+        match self.state:
+            case BreakerState.PROBING if failed:
+                return self._open(limits, now_ms)
+            case BreakerState.PROBING if accepted:
+                self.state, self._probe_ms = BreakerState.CLOSED, None
+                return True
+            case BreakerState.CLOSED:
+                self._remember(failed, has_failed=True, window=limits.window)
+                self._remember(accepted, has_failed=False, window=limits.window)
+                is_bad = self._failed * 100 >= limits.percent * limits.window
+                return is_bad and self._open(limits, now_ms)
+            case _:
+                return False  # What was held when it opened.
+
+    def _open(self, limits: BreakerLimits, now_ms: int) -> bool:
+        self.state = BreakerState.OPEN
+        self._probe_ms = now_ms + limits.pause_ms
+        self._outcomes.clear()
+        self._seen = self._failed = 0
+        return True
+
+    def _remember(self, count: int, *, has_failed: bool, window: int) -> None:
+        """Add outcomes and forget the oldest ones beyond the window."""
+        if not count:
+            return
+        self._outcomes.append((count, has_failed))
+        self._seen += count
+        self._failed += count * has_failed
+        while self._seen > window:
+            oldest, oldest_failed = self._outcomes[0]
+            gone = min(oldest, self._seen - window)
+            if gone == oldest:
+                self._outcomes.popleft()
+            else:
+                self._outcomes[0] = (oldest - gone, oldest_failed)
+            self._seen -= gone
+            self._failed -= gone * oldest_failed
