@@ -71,7 +71,7 @@ class LogReader:
             else:
                 firsts += window.firsts[low:high].tolist()
                 ends += window.ends(low, high)
-            total += window.ending_at(high) - window.positions[low]
+            total += window.size_of(low, high)
         return BatchSpans(firsts, ends, total)
 
     def bytes_from(self, offset: int, *, end: int) -> int:
@@ -199,18 +199,17 @@ class LogReader:
             low, high = window.select(offset, end=stop, bytes_max=bytes_max, count_max=count_max)
             if low == high:
                 return
-            size = window.ending_at(high) - window.positions[low]
             # Only the very first batch may exceed the limit, not the first of a later window.
-            if has_yielded and size > bytes_max:
+            if has_yielded and window.size_of(low, high) > bytes_max:
                 return
             yield window, low, high
             # A limit or `end` was reached within this window, so the next one has nothing for this
             # read.
-            if high < len(window):
+            offset = window.end_offset
+            if offset >= stop or high < len(window):
                 return
             has_yielded = True
-            offset = window.end_offset
-            bytes_max, count_max = bytes_max - size, count_max - (high - low)
+            bytes_max, count_max = bytes_max - window.size_of(low, high), count_max - (high - low)
 
     def _segment_at(self, offset: int) -> Segment:
         """Return the segment that holds ``offset``."""

@@ -119,15 +119,16 @@ class Frames:
             if self.buffered_bytes < LENGTH_BYTES:
                 return None
             first, at = self._chunks[0], self._at
-            if len(first) - at >= LENGTH_BYTES:  # The usual case: a whole frame.
+            size = len(first)
+            if size - at >= LENGTH_BYTES:  # The usual case: a whole frame.
                 (length,) = _read_length(first, at)
                 if not self._bytes_min <= length <= self._bytes_max:
                     self._refuse(length)
                 begin = at + LENGTH_BYTES
                 end = begin + length
-                if end <= len(first):
+                if end <= size:
                     self.buffered_bytes -= LENGTH_BYTES + length
-                    if end == len(first):
+                    if end == size:
                         self._chunks.popleft()
                         self._at = 0
                     else:
