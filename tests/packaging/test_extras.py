@@ -42,6 +42,7 @@ NEED_THEM = (
     "sharegroup.wire.batches.number_arrays",
     *("sharegroup.worker.lifecycle.metrics_page", "sharegroup.worker.telemetry.prometheus"),
     "sharegroup.worker.supervision.merged_metrics",
+    "sharegroup.worker.payloads.bounded_validator",
     "sharegroup.worker.telemetry.tracing",
 )
 
@@ -76,6 +77,20 @@ def test_only_the_listed_modules_need_an_extra() -> None:
     assert [module for module in failed if not module.startswith(NEED_THEM)] == []
     assert {"sharegroup.client.metrics.prometheus", "sharegroup.wire.batches.columns"} <= {*failed}
     assert DEMO not in failed  # It says which packages to install.
+
+
+def test_backend_of_djangos_tasks_says_what_to_install() -> None:
+    missing = "import sys; sys.modules['django'] = None; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{missing}from sharegroup.django import SharegroupBackend"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": SOURCE},
+    )
+    last = done.stderr.splitlines()[-1]
+    assert "MissingExtra" in last
+    assert "needs Django 6 or newer, pip install" in last
+    assert "[django]'" in last
 
 
 ELSEWHERE = """

@@ -17,10 +17,23 @@ may be imported.
 
 from typing import TYPE_CHECKING
 
+from sharegroup.errors import MissingExtra
+from sharegroup.installation import pip_install
 from sharegroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sharegroup.django.backend import SharegroupBackend as SharegroupBackend
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__, __all__ = lazy_names(__name__, {"django.backend": "SharegroupBackend"})
+    _names, __dir__, __all__ = lazy_names(__name__, {"django.backend": "SharegroupBackend"})
+
+    def __getattr__(name: str) -> object:
+        """Return a public name, or raise what to install for it."""
+        try:
+            return _names(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "django":
+                raise
+            raise MissingExtra(
+                f"{error}: sharegroup.django needs Django 6 or newer, {pip_install('django')}"
+            ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core import checks
 
 
 class SharegroupTasksConfig(AppConfig):
@@ -12,3 +13,10 @@ class SharegroupTasksConfig(AppConfig):
     label = "sharegroup_tasks"
     verbose_name = "Tasks on Kafka"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the check of the outbox."""
+        # Imported here: models may be imported from now on.
+        from sharegroup.django.removed_queues import check_outbox
+
+        checks.register(check_outbox, checks.Tags.database)

@@ -1,8 +1,8 @@
 """Publishes, in a worker, tasks that their own processes did not publish, and notes dead letters.
 
-It looks every `TURN_SECONDS`; several workers share the rows.  A record that became a dead letter
+It looks every `TURN_SECONDS`; several workers share the rows.  A record that becomes a dead letter
 without an outcome of its task, because the task ran too long or ended its process, makes the
-result FAILED.
+result FAILED before the letter is written: if the process dies then, the record is delivered again.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from django.db import Error as DatabaseError, connections
 
-from sharegroup.django.connections import AWAY, renew_connections
+from sharegroup.backoff import Backoff
+from sharegroup.django.connections import AWAY, PAUSE_MS, PAUSE_MS_MAX, renew_connections
 from sharegroup.django.outbox import ROWS_PER_TURN_MAX, claim, give_back, remove
 from sharegroup.django.results import is_id
 from sharegroup.django.runs import TaskRuns
@@ -32,17 +31,8 @@ Result = TypeVar("Result")
 TURN_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 """The time after which rows are tried again that could not be published, as while no broker is."""
-LETTERS_MAX = 10_000
-"""Dead letters whose results wait for the database; of more, the results stay RUNNING."""
 LAST_SECONDS = 5.0
-"""The time to note the last dead letters when the worker stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Letter:
-    id: str
-    redrives: int
-    error: BaseException
+"""The time to close the connections when the worker stops."""
 
 
 class Relay:
@@ -54,21 +44,32 @@ class Relay:
         self._senders = senders
         self._queues = frozenset(queue for queue, _ in senders)
         self._runs = runs
-        self._letters: deque[_Letter] = deque()
         # One thread, so one connection to the database.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharegroup-relay")
         self._task: asyncio.Task[None] | None = None
 
-    def note_letter(self, event: Event) -> None:
-        """Note a dead letter, whose result is to be FAILED if it has no outcome."""
+    async def note_letter(self, event: Event) -> None:
+        """Make the result of a record FAILED that becomes a dead letter, if it has no outcome.
+
+        While the database is away it waits, as for a dead-letter topic that cannot be written.
+        """
         key, redrives = event.details["key"], event.details["redrives"]
         if not is_id(name := (key or b"").decode("utf-8", "replace")):
-            return  # Not a record of this backend.
-        if len(self._letters) >= LETTERS_MAX:
-            log.error("event=letter_not_noted task=%r reason='the database is away'", key)
-            return
+            return None  # Not a record of this backend.
         why = event.error or RuntimeError(f"dead letter: {event.details['reason']}")
-        self._letters.append(_Letter(name, redrives, why))
+        backoff = Backoff(PAUSE_MS, PAUSE_MS_MAX, chance=random.random)
+        while True:
+            try:
+                return await self._in_thread(lambda: self._runs.fail(name, redrives, why))
+            except AWAY as error:
+                log.warning(
+                    "event=database_away database=%s of=%r error=%r", self._database, name, error
+                )
+            # The letter has all of it, so a fault of ours must not keep the record from it.
+            except Exception:
+                log.exception("event=letter_not_noted task=%s", name)
+                return None
+            await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def start(self) -> None:
         """Start to look for tasks."""
@@ -81,10 +82,9 @@ class Relay:
             await asyncio.wait((self._task,))
         try:
             async with asyncio.timeout(LAST_SECONDS):
-                await self._in_thread(self._note_letters)
                 await self._in_thread(self._close_connections)
         except (TimeoutError, DatabaseError) as error:
-            log.warning("event=relay_not_ended letters=%s error=%r", len(self._letters), error)
+            log.warning("event=relay_not_ended error=%r", error)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -104,7 +104,6 @@ class Relay:
 
     async def _turn(self) -> bool:
         """Publish some rows; returns whether there may be more to publish at once."""
-        await self._in_thread(self._note_letters)
         tasks = await self._in_thread(lambda: claim(self._database, self._backend, self._queues))
         if not tasks:
             return False
@@ -117,18 +116,6 @@ class Relay:
     def _close_connections(self) -> None:
         connections.close_all()
         self._runs.connections.close()
-
-    def _note_letters(self) -> None:
-        while self._letters:
-            letter = self._letters[0]
-            try:
-                self._runs.fail(letter.id, letter.redrives, letter.error)
-            except AWAY:
-                raise  # It stays, and is noted by a later turn.
-            # One letter must not keep the relay from all that follows.
-            except Exception:
-                log.exception("event=letter_not_noted task=%s", letter.id)
-            self._letters.popleft()
 
     async def _in_thread(self, function: Callable[[], Result]) -> Result:
         def call() -> Result:

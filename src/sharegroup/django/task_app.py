@@ -96,7 +96,7 @@ def as_worker(tasks: TaskApp, queues: Iterable[str] = (), *, concurrency: int | 
     # The topics of other queues may not exist; they are made by the workers that take from them.
     senders = {place: sender for place, sender in tasks.senders.items() if place[0] in chosen}
     relay = Relay(tasks.backend, options.database, senders, tasks.runs)
-    app.on("record.dead_lettered", relay.note_letter)
+    app.events.before_letter = relay.note_letter
     app.on_startup(relay.start)
     app.on_shutdown(relay.stop)
     return app

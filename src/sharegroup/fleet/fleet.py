@@ -260,7 +260,7 @@ class Fleet:
 
     async def _write(self, command: WorkerCommand) -> None:
         key, value = encoded(command)
-        async with Producer(**self._options) as producer:
+        async with Producer(**self._options, allow_auto_create_topics=False) as producer:
             await producer.send_and_wait(
                 commands_topic(self.app), value, key=key, partition=PARTITION
             )

@@ -193,7 +193,7 @@ class Jobs:
             updated_ms=now_ms,
             progress=JobProgress(counted, 0),
         )
-        async with Producer(**self._producing) as producer:
+        async with Producer(**self._producing, allow_auto_create_topics=False) as producer:
             await jobs.write(producer, job)
             for old in finished[FINISHED_JOBS_MAX - 1 :]:
                 await jobs.delete(producer, old.id)
@@ -226,7 +226,7 @@ class Jobs:
         if job.state is JobState.WAITING or job.is_abandoned(now_ms) or at_once:
             return await self._seized(job, lambda run: run.end(JobState.ABORTED, _aborted_by(name)))
         if job.state is JobState.RUNNING:
-            async with Producer(**self._producing) as producer:
+            async with Producer(**self._producing, allow_auto_create_topics=False) as producer:
                 request = AbortRequest(job.id, job.resumes, name, now_ms)
                 await jobs.request_abort(producer, request)
         return replace(job, state=JobState.ABORTING)

@@ -149,7 +149,7 @@ class Schedules:
             asked_ms=time.time_ns() // 1_000_000,
             revision=revision,
         )
-        async with Producer(**self._producing) as producer:
+        async with Producer(**self._producing, allow_auto_create_topics=False) as producer:
             await producer.send_and_wait(
                 self._topic, encoded(command), key=key_of(command), partition=partition_of(name)
             )

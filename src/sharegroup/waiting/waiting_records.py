@@ -100,9 +100,16 @@ class _Round:
     answers: dict[str, Answer] = field(default_factory=dict)
     members: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+    """The commands that have been read back from the topic."""
+    replacing: set[str] = field(default_factory=set)
+    """Later commands of others for the same records."""
 
     def take(self, record: ControlRecord) -> None:
         """Note an answer to one of the commands."""
+        if isinstance(record, Command):
+            self._note_command(record)
+            return
         if not isinstance(record, Reply):
             return
         if record.ask in self.asked:
@@ -114,8 +121,17 @@ class _Round:
             return
         if record.answer.is_final:
             self.answers[ask] = Answer.GONE
-        elif record.answer in (Answer.GONE, Answer.HELD) and record.record_id == self.asked[ask]:
+        elif record.record_id == self.asked[ask] and (
+            # A refusal of an earlier command says nothing about this one, which follows it.
+            record.answer in (Answer.GONE, Answer.HELD) or record.ask in self.replacing
+        ):
             self._note(ask, record)
+
+    def _note_command(self, command: Command) -> None:
+        if command.ask in self.asked:
+            self.written.add(command.ask)
+        elif self.at.get(command.place or command.record_id) in self.written:
+            self.replacing.add(command.ask)
 
     def _note(self, ask: str, reply: Reply) -> None:
         self.answers[ask] = reply.answer
@@ -336,7 +352,7 @@ class WaitingRecords:
 
     async def _write(self, control: ControlTopic, commands: Iterable[Command]) -> None:
         if self._producer is None:
-            self._producer = Producer(**self._options)
+            self._producer = Producer(**self._options, allow_auto_create_topics=False)
         futures = []
         for command in commands:
             key, value = encoded(command)

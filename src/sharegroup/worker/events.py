@@ -7,7 +7,7 @@ hot path costs one dictionary lookup.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,9 +81,11 @@ Listener = Callable[[Event], None]
 class Events:
     """The listeners of each event.  An exception of a listener is logged; it stays registered."""
 
-    __slots__ = ("_listeners",)
+    __slots__ = ("_listeners", "before_letter")
 
     def __init__(self) -> None:
+        self.before_letter: Callable[[Event], Awaitable[None]] | None = None
+        """Awaited before a dead letter is written, with the event that follows when it is."""
         # Tuples, because a listener may unregister itself while it is called.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
 

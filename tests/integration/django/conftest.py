@@ -27,6 +27,7 @@ collect_ignore = (
 
 if HAS_TASKS:
     from sharegroup.testing import TestBroker, run_broker
+    from sharegroup.worker import App
 
 RETRY = {"max_attempts": 3, "initial_delay": "50ms", "dont_retry_on": ["KeyError"]}
 
@@ -121,14 +122,8 @@ def alias(request: pytest.FixtureRequest, project: list[str]) -> str:
 
 
 @contextmanager
-def working(alias: str) -> Iterator[None]:
-    """A worker of a backend on an event loop in a thread."""
-    from django.tasks import task_backends
-
-    from sharegroup.django.task_app import as_worker, task_app
-
-    backend = task_backends[alias]
-    app = as_worker(task_app(alias, backend.task_options, backend.queues, type(backend)))
+def working(app: App) -> Iterator[None]:
+    """A worker on an event loop in a thread."""
     ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def work() -> None:
@@ -159,13 +154,18 @@ def working(alias: str) -> Iterator[None]:
 @pytest.fixture(scope="package")
 def workers(project: list[str]) -> Iterator[Callable[[str], None]]:
     """Starts a worker for a backend, once; it stays until the last test."""
+    from django.tasks import task_backends
+
+    from sharegroup.django.task_app import as_worker
+
     started: set[str] = set()
     with ExitStack() as stack:
 
         def start(alias: str) -> None:
             if alias not in started:
                 started.add(alias)
-                stack.enter_context(working(alias))
+                backend: Any = task_backends[alias]
+                stack.enter_context(working(as_worker(backend.task_app.another())))
 
         yield start
 

@@ -24,6 +24,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from sharegroup.django.models import OutboxRow, StoredResult
+from sharegroup.django.removed_queues import check_outbox
 from tests.integration.django import jobs
 from tests.integration.django.conftest import backend_settings
 from tests.integration.django.waiting import until
@@ -93,6 +94,30 @@ def test_purge_deletes_finished_results_of_an_age(alias: str) -> None:
     assert (old.id in kept, young.id in kept, unfinished.id in kept) == (False, True, True)
     with pytest.raises(CommandError, match="--older-than"):
         call_command("sharegroup_purge", backend=alias, older_than="soon")
+
+
+def test_tasks_of_a_removed_queue_are_found_and_can_be_deleted(alias: str) -> None:
+    rows = StoredResult.objects.using(alias)
+    gone = {"backend": alias, "queue_name": "gone", "task_path": "a.b", "priority": 0}
+    new = {**gone, "args": [], "kwargs": {}, "status": TaskResultStatus.READY}
+    for number, days in enumerate((15, 13)):
+        enqueued_at = timezone.now() - timedelta(days=days)
+        row = rows.create(id=f"gone{number}", enqueued_at=enqueued_at, **new)
+        OutboxRow.objects.using(alias).create(result=row, claimed_until=timezone.now())
+    kept = jobs.add.using(backend=alias).enqueue(1)
+    (warning,) = check_outbox(databases=[alias])
+    assert f"2 tasks of TASKS['{alias}'] wait in the outbox" in warning.msg
+    assert "queue 'gone'" in warning.msg
+    assert check_outbox() == []
+    found = StringIO()
+    call_command("check", database=[alias], stderr=found)
+    assert "sharegroup.W001" in found.getvalue()
+    for arguments, left in (({}, {"gone1"}), ({"older_than": "1h"}, set())):
+        call_command("sharegroup_purge", backend=alias, removed_queues=True, **arguments)
+        assert set(rows.filter(queue_name="gone").values_list("id", flat=True)) == left
+        assert OutboxRow.objects.using(alias).filter(result__queue_name="gone").count() == len(left)
+    assert rows.filter(id=kept.id).exists()
+    assert check_outbox(databases=[alias]) == []
 
 
 def test_worker_refuses_what_it_cannot_run(project: Any) -> None:

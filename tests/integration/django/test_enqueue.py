@@ -14,10 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.tasks import TaskResultStatus, task_backends
 from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist, TaskResultMismatch
 from django.test.utils import CaptureQueriesContext
@@ -29,9 +30,11 @@ from sharegroup.django.outbox import claim, give_back, put, remove
 from sharegroup.django.publisher import PUBLISHERS, Publishers
 from sharegroup.django.results import new_result
 from sharegroup.django.sending import SEND_SECONDS, TaskOrder
-from sharegroup.django.task_app import TaskApp, task_app
+from sharegroup.django.task_app import TaskApp, as_worker, task_app
+from sharegroup.worker import Event, Reject, Retry
 from tests.integration.django import jobs
-from tests.integration.django.waiting import finished
+from tests.integration.django.conftest import working
+from tests.integration.django.waiting import finished, until
 from tests.support.limits import HANGING_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -216,6 +219,44 @@ def test_a_task_that_runs_too_long_fails_by_its_dead_letter(
     result = finished(getattr(jobs, task).using(backend="short").enqueue())
     assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 3)
     assert result.errors[-1].exception_class.__name__ == "HandlingTimeout"
+
+
+def test_a_process_that_dies_beside_its_dead_letter_leaves_no_result_running(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = changed_app("short", name="tasks-letters", retry=Retry(max_attempts=1))
+    result = enqueue(tasks, jobs.sleep_long.using(backend="short"), [], {})
+    seen: list[str] = []
+    times_away = iter([True, True])
+
+    def status() -> str:
+        try:
+            return StoredResult.objects.get(id=result.id).status
+        finally:
+            connections.close_all()
+
+    def note(event: Event) -> None:  # What is stored when the letter is written, and no later.
+        with ThreadPoolExecutor(1) as pool:
+            seen.append(pool.submit(status).result())
+
+    def fail(*arguments: Any) -> None:
+        if next(times_away, False):
+            raise OperationalError("the database is away")
+        tasks_fail(*arguments)
+
+    worker = tasks.another()
+    tasks_fail = worker.runs.fail
+    monkeypatch.setattr(worker.runs, "fail", fail)
+    app = as_worker(worker)
+    app.on("record.dead_lettered", note)
+    with working(app):
+        until(lambda: bool(seen), lambda: seen)
+        assert seen == [TaskResultStatus.FAILED]
+        # The record is delivered again, if the process died before it was settled.
+        row = StoredResult.objects.get(id=result.id)
+        record: Any = SimpleNamespace(redrives=0)
+        with pytest.raises(Reject, match="has failed"):
+            tasks.runs.run(TaskOrder(id=row.id, publication=row.publication, priority=0), record)
 
 
 def test_waiting_for_a_turn_is_not_running(project: Any, workers: Callable[[str], None]) -> None:

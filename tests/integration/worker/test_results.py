@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client import Producer
+from sharegroup.client import AdminClient, Producer
 from sharegroup.worker import App, AskFailed, AskTimeout, MemoryStore, Reject, Retry
 from tests.support.limits import HANGING_SECONDS
 
@@ -108,5 +108,27 @@ def test_ask_without_workers_times_out_and_foreign_replies_are_passed_over(
                 with pytest.raises(AskTimeout, match=f"retries list {topic}.billing"):
                     await asking
             assert asks.waiting == 0
+
+    asyncio.run(asyncio.wait_for(run(), HANGING_SECONDS))
+
+
+def test_deleted_topic_for_replies_is_not_made_with_the_defaults_of_the_broker(
+    bootstrap: str, topic: str
+) -> None:
+    app, _ = application(bootstrap, topic, exactly_once=False)
+    replies = f"{topic}.replies"
+
+    async def run() -> None:
+        async with app.client(), AdminClient(bootstrap_servers=bootstrap) as admin:
+            await app.outlet.prepared()
+            await admin.delete_topics([replies])
+            async with asyncio.timeout(HANGING_SECONDS):
+                while replies in await admin.list_topics():
+                    await asyncio.sleep(0.05)
+            assert app.outlet.outbox is not None
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await app.outlet.outbox.send(replies, b"a reply")
+            assert replies not in await admin.list_topics()
 
     asyncio.run(asyncio.wait_for(run(), HANGING_SECONDS))

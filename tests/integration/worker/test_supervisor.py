@@ -194,8 +194,14 @@ def test_error_of_the_application_stops_the_supervisor(tmp_path: Path) -> None:
     log = there.log.read_text()
     assert log.count("RuntimeError: no database") == 2 * 5  # A traceback and a line for each.
     assert "event=supervisor.given_up" in log
+
+
+def test_wrong_name_of_an_application_is_one_line_of_its_process(tmp_path: Path) -> None:
     with Supervised(tmp_path, "nothing = 1\n", "-n", "4") as there:
         assert there.wait() == 2
+    (line,) = there.log.read_text().splitlines()
+    assert line.startswith("Error: process 1: ")
+    assert "has no 'app'" in line
 
 
 # Reloads.

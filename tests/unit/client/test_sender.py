@@ -600,3 +600,25 @@ def test_append_time_of_the_broker_is_returned() -> None:
     ((where, answered),) = answers(response, 13, {"t": TOPIC_ID})
     assert where == ("t", 0)
     assert (answered.written.base_offset, answered.written.log_append_ms) == (9, 1500)
+
+
+@pytest.mark.parametrize(
+    ("options", "creates"), [({}, True), ({"allow_auto_create_topics": False}, False)]
+)
+def test_broker_is_asked_to_create_a_topic_only_if_that_is_allowed(
+    options: dict[str, Any], creates: bool
+) -> None:
+    asked: list[bool] = []
+
+    class WithoutMetadata(ScriptedBroker):
+        def last_known_topic(self, name: str) -> Any:
+            return super().last_known_topic(name) if asked else None
+
+        async def topic(self, name: str, *, create: bool, timeout_ms: int) -> Any:
+            asked.append(create)
+
+    async def scenario(producer: Producer) -> None:
+        assert await one_by_one(producer, 1) == [0]
+
+    play(scenario, broker=WithoutMetadata(), **options)
+    assert asked == [creates]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.waiting.control_records import Answer, Place, Reply
+from sharegroup.waiting.control_records import Answer, Command, Intent, Place, Reply
 from sharegroup.waiting.waiting_records import _Round
 
 PLACE = Place("billing.retry.1h", 0, 17)
@@ -52,3 +52,26 @@ def test_question_of_somebody_else_is_answered_for_both() -> None:
     current.take(reply(Answer.HELD, "other", place=None))
     assert current.outcomes("f00d") == {Answer.HELD}
     assert current.members == {"f00d": "m"}
+
+
+def command(ask: str, *, record_id: str = "f00d") -> Command:
+    return Command(
+        record_id=record_id, intent=Intent.RUN, place=PLACE, ask=ask, by="somebody", asked_ms=0
+    )
+
+
+def test_refusal_of_the_command_that_replaced_this_one_is_its_answer() -> None:
+    current = round_of(PLACE)
+    for record in (command("mine"), command("later"), reply(Answer.REFUSED, "later")):
+        current.take(record)
+    assert current.outcomes("f00d") == {Answer.REFUSED}
+    assert current.is_complete
+
+
+def test_refusal_of_a_command_before_this_one_is_no_answer() -> None:
+    current = round_of(PLACE)
+    for record in (command("earlier"), command("mine"), reply(Answer.REFUSED, "earlier")):
+        current.take(record)
+    assert current.outcomes("f00d") == {None}
+    current.take(reply(Answer.DONE, "mine"))
+    assert current.outcomes("f00d") == {Answer.DONE}

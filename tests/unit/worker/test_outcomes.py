@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from sharegroup.worker import App, Record, Reject, Release, Retry, RetryAfter, SomeFailed
+from sharegroup.worker import App, Event, Record, Reject, Release, Retry, RetryAfter, SomeFailed
 from sharegroup.worker.testing.app_test import AppTest
 
 PATIENCE_SECONDS = 0.02
@@ -334,3 +334,18 @@ async def test_registry_that_is_away_is_tried_again_and_foreign_bytes_are_not() 
         await t.advance("1m")
         assert (good.outcome, bad.outcome) == ("accepted", "dead_lettered")
         assert reasons(t) == ["unreadable"]
+
+
+@worker
+async def test_application_notes_a_dead_letter_before_it_is_written() -> None:
+    app, bill = shop(raising(Reject("no"), Reject("no")))
+    noted: list[tuple[bytes | None, list[str]]] = []
+    async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
+
+        async def note(event: Event) -> None:
+            noted.append((event.details["key"], reasons(t)))
+
+        app.events.before_letter = note
+        await t.send(bill, Order(), key="a")
+        await t.advance("1m")
+        assert (noted, reasons(t)) == ([(b"a", [])], ["rejected"])

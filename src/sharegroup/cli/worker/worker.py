@@ -40,6 +40,12 @@ from sharegroup.worker.telemetry import logs
 RUN = "run"
 
 
+class _MisusedProcess(click.ClickException):
+    """A wrong command line in a supervised process: one line for each attempt, without usage."""
+
+    exit_code = click.UsageError.exit_code
+
+
 class RunByDefault(VerbGroup):
     """A group of verbs with the default verb ``run``: the first word may be an application."""
 
@@ -188,7 +194,13 @@ def run_(
     around = replace(around, module=app_name, watcher=watcher, supervisor=supervisor)
     if supervisor is None and several.processes is not None:
         return supervise(several.processes, several, around)
-    return _run(_narrowed(app_name, **changes), around)
+    try:
+        app = _narrowed(app_name, **changes)
+    except click.UsageError as misuse:
+        if supervisor is None:
+            raise
+        raise _MisusedProcess(f"process {number}: {misuse.format_message()}") from misuse
+    return _run(app, around)
 
 
 command.add_command(worker_infrastructure.plan_)

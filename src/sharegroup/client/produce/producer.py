@@ -238,8 +238,11 @@ class Producer:
             )
         ) is None:  # fmt: skip
             if self._cluster.last_known_topic(topic) is None:
-                limit_ms = self._config.max_block_ms
-                await self._cluster.topic(topic, create=True, timeout_ms=limit_ms)
+                await self._cluster.topic(
+                    topic,
+                    create=self._config.allow_auto_create_topics,
+                    timeout_ms=self._config.max_block_ms,
+                )
             else:
                 await self._wait_for_space(_size(key, value, headers))
             if state is not None:

@@ -97,6 +97,7 @@ class ProducerOptions(ClientOptions, total=False):
     delivery_timeout_ms: int
     max_block_ms: int
     in_flight_max: int
+    allow_auto_create_topics: bool
     transactional_id: str | None
     transaction_timeout_ms: int
 
@@ -282,6 +283,11 @@ class ProducerConfig(ClientConfig):
     """
     in_flight_max: int = 5
     """Maximum number of batches of one partition under way; brokers remember the last five."""
+    allow_auto_create_topics: bool = True
+    """Whether a broker with ``auto.create.topics.enable`` creates a topic that does not exist.
+
+    Without it `send` waits up to ``max_block_ms`` until somebody creates the topic.
+    """
     transactional_id: str | None = None
     """Name of this producer in transactions; None: no transactions.
 

@@ -201,8 +201,11 @@ def _json_reader(serializer: Any) -> Any:
     """Return a deserializer class that evaluates no regular expression of a schema.
 
     The sender of a record chooses its schema, and Python's engine may need years for an expression
-    such as ``(a+)+$``, in which no other thread of the process runs.  All else is validated.
+    such as ``(a+)+$``, in which no other thread of the process runs.  All else is validated, unless
+    that takes too long (`bounded_validator`).
     """
+    # Imported here, as the client of the registry, which needs it.
+    from sharegroup.worker.payloads.bounded_validator import BoundedValidator
 
     def validator(self: Any, schema: Any, parsed: Any, resources: Any) -> Any:
         with self._validators_lock:
@@ -214,7 +217,10 @@ def _json_reader(serializer: Any) -> Any:
             for uri, resource in resources.items()
         }
         resources = type(resources)().with_resources(plain.items())
-        return serializer._get_validator(self, schema, without_patterns(parsed), resources)
+        made = BoundedValidator(without_patterns(parsed), resources)
+        with self._validators_lock:
+            self._validators[schema] = made
+        return made
 
     return type(serializer.__name__, (serializer,), {"_get_validator": validator})
 

@@ -46,22 +46,36 @@ class RecordEvents:
     ) -> None:
         """Send an event about a record to its listeners, if there are any."""
         if self.wants(name):
-            delivery, route = record.delivery, record.route
-            self._events.tell(
-                Event(
-                    name,
-                    group=self.group,
-                    handler=route.shape.name,
-                    topic=delivery.topic,
-                    partition=delivery.partition,
-                    offset=delivery.offset,
-                    attempt=record.story.failures + 1,
-                    error=error,
-                    record=record.handler_record,
-                    details=details or {},
-                    redaction=route.redaction,
-                )
-            )
+            self._events.tell(self._event(name, record, error, details or {}))
+
+    async def before_letter(
+        self, record: TakenRecord, error: BaseException | None, details: Mapping[str, Any]
+    ) -> None:
+        """Let the application note a dead letter that is about to be written."""
+        if (note := self._events.before_letter) is not None:
+            await note(self._event("record.dead_lettered", record, error, details))
+
+    def _event(
+        self,
+        name: str,
+        record: TakenRecord,
+        error: BaseException | None,
+        details: Mapping[str, Any],
+    ) -> Event:
+        delivery, route = record.delivery, record.route
+        return Event(
+            name,
+            group=self.group,
+            handler=route.shape.name,
+            topic=delivery.topic,
+            partition=delivery.partition,
+            offset=delivery.offset,
+            attempt=record.story.failures + 1,
+            error=error,
+            record=record.handler_record,
+            details=details,
+            redaction=route.redaction,
+        )
 
     def tell_handler(
         self,

@@ -100,7 +100,9 @@ class TokenBucket:
     def room(self, now: float, seconds: float) -> int:
         """The number of runs that may begin within ``seconds``."""
         elapsed = 0.0 if self._filled_at is None else now - self._filled_at
-        return max(0, int(self._tokens + (elapsed + seconds) * self._per_second))
+        # After an idle hour there is no more than the burst, as for `reserve`.
+        tokens = min(self._burst, self._tokens + elapsed * self._per_second)
+        return max(0, int(tokens + seconds * self._per_second))
 
 
 class OwnTokens:

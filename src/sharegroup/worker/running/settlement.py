@@ -288,20 +288,21 @@ class Settlement:
         parts.writes.begin(write, work)
 
     async def _settle_buried(self, write: PendingWrite, step: Bury, topic: str) -> None:
+        record = write.record
+        # Also for one that no handler has begun, so that the event has no record.
+        details = {
+            "reason": step.reason,
+            "topic": topic,
+            "key": record.delivery.key,
+            "redrives": record.story.redrives,
+        }
+        # Before the letter: a redriven letter runs again, and its result is the later one.
         if self._returned is not None:
-            # Before the letter: a redriven letter runs again, and its result is the later one.
-            await self._returned.failed(write.record, step)
+            await self._returned.failed(record, step)
+        await self._parts.events.before_letter(record, step.error, details)
         if await write.acknowledged():
-            record = write.record
             self._counts.dead_lettered += 1
             self._settle(record, record.delivery.reject)
-            # Also for one that no handler has begun, so that the event has no record.
-            details = {
-                "reason": step.reason,
-                "topic": topic,
-                "key": record.delivery.key,
-                "redrives": record.story.redrives,
-            }
             self._parts.events.tell("record.dead_lettered", record, step.error, details)
 
     def _give_back_of(self, record: TakenRecord) -> Callable[[], None] | None:

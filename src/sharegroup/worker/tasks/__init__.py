@@ -11,19 +11,19 @@ from sharegroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sharegroup.worker.tasks.beat import crontab as crontab
+    from sharegroup.worker.tasks.failures import (
+        Ignore as Ignore,
+        MaxRetriesExceededError as MaxRetriesExceededError,
+        TaskFailed as TaskFailed,
+        TaskRevokedError as TaskRevokedError,
+    )
     from sharegroup.worker.tasks.message import NotJson as NotJson
     from sharegroup.worker.tasks.request import TaskRequest as TaskRequest
     from sharegroup.worker.tasks.results import (
         AsyncResult as AsyncResult,
         EagerResult as EagerResult,
-        TaskFailed as TaskFailed,
-        TaskRevokedError as TaskRevokedError,
     )
-    from sharegroup.worker.tasks.task import (
-        Ignore as Ignore,
-        MaxRetriesExceededError as MaxRetriesExceededError,
-        Task as Task,
-    )
+    from sharegroup.worker.tasks.task import Task as Task
     from sharegroup.worker.tasks.task_app import TaskApp as TaskApp, shared_task as shared_task
 
 if not TYPE_CHECKING:
@@ -31,10 +31,11 @@ if not TYPE_CHECKING:
         __name__,
         {
             "worker.tasks.beat": "crontab",
+            "worker.tasks.failures": "Ignore MaxRetriesExceededError TaskFailed TaskRevokedError",
             "worker.tasks.message": "NotJson",
             "worker.tasks.request": "TaskRequest",
-            "worker.tasks.results": "AsyncResult EagerResult TaskFailed TaskRevokedError",
-            "worker.tasks.task": "Ignore MaxRetriesExceededError Task",
+            "worker.tasks.results": "AsyncResult EagerResult",
+            "worker.tasks.task": "Task",
             "worker.tasks.task_app": "TaskApp shared_task",
         },
     )

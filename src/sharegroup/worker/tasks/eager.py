@@ -9,10 +9,11 @@ from typing import Any
 from sharegroup.worker.decisions.messages import trace_of
 from sharegroup.worker.records.outcomes import HandlerDecision, Release, RetryAfter
 from sharegroup.worker.tasks.application import Tasks
+from sharegroup.worker.tasks.failures import Ignore
 from sharegroup.worker.tasks.message import plain
 from sharegroup.worker.tasks.request import CURRENT_REQUEST, TaskRequest
 from sharegroup.worker.tasks.results import AsyncResult, EagerResult
-from sharegroup.worker.tasks.task import Ignore, Task, TaskCall
+from sharegroup.worker.tasks.task import Task, TaskCall
 
 RUNS_MAX = 1_000
 """The runs of an eager task that is retried without a limit."""

@@ -21,6 +21,7 @@ from sharegroup.worker.declarations.foreign_options import refuse_unknown
 from sharegroup.worker.results.result import Result, ResultState
 from sharegroup.worker.tasks.application import Connection, Tasks
 from sharegroup.worker.tasks.elsewhere import OF_A_RESULT, OF_GET, OF_REVOKE, PAGE, lacks
+from sharegroup.worker.tasks.failures import TaskFailed, TaskRevokedError, failure
 from sharegroup.worker.tasks.request import CURRENT_REQUEST
 
 PENDING, RETRY, SUCCESS = "PENDING", "RETRY", "SUCCESS"
@@ -30,27 +31,6 @@ FIRST_PAUSE_SECONDS = 0.02
 """The pause of `AsyncResult.get` between two looks; it doubles up to ``interval``."""
 NOT_RUN = (DeadLetterReason.CANCELLED, DeadLetterReason.EXPIRED)
 """The reasons for which a task did not run."""
-
-
-class TaskFailed(Exception):
-    """A task failed finally: the class and text of its last error, and its traceback."""
-
-    __module__ = "sharegroup.worker.tasks"
-
-    def __init__(self, task_id: str, facts: Result[Any]) -> None:
-        super().__init__(
-            f"task {task_id} failed after {facts.attempts} runs ({facts.reason}): "
-            f"{facts.error_class}: {facts.error_text}"
-        )
-        self.error_class = facts.error_class
-        self.error_text = facts.error_text
-        self.reason = facts.reason
-        self.traceback = facts.traceback
-        self.attempts = facts.attempts
-
-
-class TaskRevokedError(TaskFailed):
-    """A task was revoked while it waited, or had expired before it ran."""
 
 
 class AsyncResult:
@@ -111,7 +91,8 @@ class AsyncResult:
     ) -> Any:
         """Wait for the outcome, and return what the task returned.
 
-        Raises TaskFailed if it failed finally; with ``propagate=False`` that is returned.  Raises
+        Raises TaskFailed if it failed finally, which is also of the class that the task raised if
+        tasks here know it (`tasks.failures`); with ``propagate=False`` that is returned.  Raises
         TimeoutError after ``timeout`` seconds, by default when the result would not be kept longer.
         """
         refuse_unknown(
@@ -231,8 +212,11 @@ class AsyncResult:
                     f"return the address of a file or of a row"
                 )
             return facts.value
-        failure = TaskRevokedError if state == REVOKED else TaskFailed
-        error = failure(self.id, facts)
+        if state == REVOKED:
+            error: TaskFailed = TaskRevokedError(self.id, facts)
+        else:
+            modules = (task.run.__module__ for task in self._app.tasks.values())
+            error = failure(self.id, facts, modules)
         if propagate:
             raise error
         return error

@@ -26,9 +26,10 @@ from sharegroup.worker.records.outcomes import HandlerDecision, HandlingTimeout,
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.results.result import id_of, is_kept
 from sharegroup.worker.tasks.application import Tasks
+from sharegroup.worker.tasks.failures import Ignore
 from sharegroup.worker.tasks.message import NotJson, TaskMessage, plain
 from sharegroup.worker.tasks.request import CURRENT_APP, CURRENT_REQUEST, TaskRequest
-from sharegroup.worker.tasks.task import Ignore, Task
+from sharegroup.worker.tasks.task import Task
 from sharegroup.worker.time_limit import time_limit
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from sharegroup.worker.results.result import checked_id
 from sharegroup.worker.tasks import results
 from sharegroup.worker.tasks.application import Tasks
 from sharegroup.worker.tasks.elsewhere import OF_A_CALL, OF_RETRY, OF_TASKS, lacks
+from sharegroup.worker.tasks.failures import MaxRetriesExceededError
 from sharegroup.worker.tasks.message import TaskMessage, message_for
 from sharegroup.worker.tasks.options import TaskOptions
 from sharegroup.worker.tasks.registry import current_app
@@ -40,18 +41,6 @@ CALL_OPTIONS = (
     *("task_id", "countdown", "eta", "expires", "queue", "ignore_result", "headers"),
     *("priority", "serializer"),
 )
-
-
-class MaxRetriesExceededError(Exception):
-    """A task called ``self.retry()`` without an exception, and was retried max_retries times."""
-
-    __module__ = "sharegroup.worker.tasks"
-
-
-class Ignore(Exception):
-    """Raised by a task to end without a result; its record is done."""
-
-    __module__ = "sharegroup.worker.tasks"
 
 
 class TaskCall(NamedTuple):

@@ -293,15 +293,18 @@ class TaskApp:
     async def acall(
         self, make: Callable[[Connected], Coroutine[Any, Any, T]], seconds: float = 0.0
     ) -> T:
-        """Run a coroutine where senders are connected, and await it."""
+        """Run a coroutine where senders are connected, and await it; as `call`."""
+        limit = CALL_SECONDS + seconds
         if (running := self._running()) is not None:
             worker, loop = running
-            if loop is asyncio.get_running_loop():
-                return await make(worker)
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(worker), loop))
+            async with time_limit(limit, lambda: self._late(limit, worker)):
+                if loop is asyncio.get_running_loop():
+                    return await make(worker)
+                future = asyncio.run_coroutine_threadsafe(make(worker), loop)
+                return await asyncio.wrap_future(future)
         client = await asyncio.to_thread(self._client)  # It may import the modules with tasks.
         try:
-            future = client.thread.submit(self._on_client(client, make, CALL_SECONDS + seconds))
+            future = client.thread.submit(self._on_client(client, make, limit))
             return await asyncio.wrap_future(future)
         except Exception:
             await asyncio.to_thread(self._drop_failed, client)

@@ -271,6 +271,9 @@ def kafka_parts(app: Application) -> WorkerParts:
     options = client_options(app)
     producer = Producer(
         **options,
+        # `prepare` and `worker apply` create topics as they are declared.  A broker would create a
+        # deleted one with the partitions and settings of its defaults.
+        allow_auto_create_topics=False,
         delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
         max_block_ms=MAX_BLOCK_MS,
         request_bytes_max=RECORD_BYTES_MAX,

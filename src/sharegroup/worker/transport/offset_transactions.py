@@ -83,6 +83,7 @@ class OffsetTransactions:
             "max_block_ms": DELIVERY_MS,
             "request_bytes_max": RECORD_BYTES_MAX,
             "linger_ms": 0,
+            "allow_auto_create_topics": False,
         }
         self._producer: Producer | None = None
         self._turn = asyncio.Lock()

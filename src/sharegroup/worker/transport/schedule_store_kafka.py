@@ -69,6 +69,7 @@ class KafkaScheduleStore:
                 "delivery_timeout_ms": DELIVERY_TIMEOUT_MS,
                 "max_block_ms": MAX_BLOCK_MS,
                 "linger_ms": 0,
+                "allow_auto_create_topics": False,
             }
         )
 

@@ -45,6 +45,15 @@ MANY_BRANCHES = {
 }
 
 
+def nested_trials(leaf: dict[str, Any], levels: int = 12) -> dict[str, Any]:
+    """A schema whose branches each need the comparison of the next level again."""
+    definitions: dict[str, Any] = {"0": leaf}
+    for level in range(1, levels + 1):
+        below = {"$ref": f"#/definitions/{level - 1}"}
+        definitions[str(level)] = {"anyOf": [{"allOf": [below]}, {"anyOf": [below]}]}
+    return {"definitions": definitions, "$ref": f"#/definitions/{levels}"}
+
+
 def with_property(schema: dict[str, Any], name: str, part: Any) -> dict[str, Any]:
     return {**schema, "properties": {**schema["properties"], name: part}}
 
@@ -158,6 +167,11 @@ INCOMPATIBLE = {
     "a new condition": ({}, {"if": {}, "then": False}, "#: if is not the same"),
     "recursive": (WIDER_TREE, TREE, "#/properties/next/properties/value: numbers with a fraction"),
     "an unknown reference": ({}, {"$ref": "other.json"}, "#: $ref is not the same"),
+    "trials within trials": (
+        nested_trials({"type": "string"}),
+        nested_trials({"type": "integer"}),
+        "the schemas are too complicated",
+    ),
     "too many branches": (MANY_BRANCHES, {"type": "null"}, "the schemas are too complicated"),
 }
 

@@ -15,8 +15,9 @@ from referencing.jsonschema import DRAFT7
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import Registry, SchemaFormat, UnreadablePayload, share_group
+from sharegroup.worker.payloads.bounded_validator import BoundedValidator
 from sharegroup.worker.payloads.codec import codec_for
-from sharegroup.worker.payloads.registry import RegistryAway
+from sharegroup.worker.payloads.registry import RegistryAway, _library
 
 with warnings.catch_warnings(record=True):  # See `registry`.
     import httpx
@@ -237,3 +238,11 @@ def test_no_regular_expression_of_a_senders_schema_is_evaluated(schema: dict[str
     assert codec.decode(prefix + json.dumps(payload).encode()) == payload
     with pytest.raises(UnreadablePayload, match="too many properties"):
         codec.decode(prefix + json.dumps({**payload, long: long}).encode())
+
+
+def test_validation_by_a_senders_schema_is_bounded() -> None:
+    number = CLIENT.register_schema("bounded", Schema('{"maxProperties": 1}', "JSON"))
+    library = _library()
+    reader = library.serializers["json"][0](CLIENT)
+    assert reader(b"\0" + number.to_bytes(4, "big") + b"{}", library.context("")) == {}
+    assert [type(made) for made in reader._validators.values()] == [BoundedValidator]

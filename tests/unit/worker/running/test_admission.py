@@ -49,12 +49,21 @@ class Shop:
             self.handled.append(order)
             if seconds := order.get("waits"):
                 await self.clock.sleep_until(self.clock.now() + seconds)
+            if order.get("released") and self.handled.count(order) == 1:
+                raise Release
             if order.get("fails"):
                 raise ConnectionError
 
         self.bill: Any = declare("billing", topics="orders", **{"retry": RETRY, **options})(bill)
         for name in ("record.filtered", "record.expired", "record.failed"):
             self.app.on(name, lambda event: self.events.append(event.name))
+
+
+def counts(t: AppTest) -> tuple[int, int]:
+    """The records that the handler of an application did not want, and those that have expired."""
+    assert t._worker is not None
+    (counted,) = t._worker.counts
+    return counted.filtered, counted.expired
 
 
 KINDS = pytest.mark.parametrize("kind", ["share_group", "consumer_group"])
@@ -126,6 +135,7 @@ def test_expired_records_take_no_token_of_the_rate_limit() -> None:
         await t.advance("0.5s")
         assert order.times == (0,)
         assert len(t.dead_letters) == 5
+        assert counts(t) == (0, 5)
         # Its retry has expired when it is due, and waits for no token.
         await t.advance("2m")
         assert order.outcome == "dead_lettered"
@@ -277,6 +287,7 @@ def test_row_28_filter_of_headers_skips_records_without_decoding_them(kind: str)
         assert (mine.outcome, other.outcome, other.times) == ("accepted", "accepted", ())
         assert shop.handled == [{"number": 1}]
         assert shop.events == ["record.filtered"]
+        assert counts(t) == (1, 0)
 
     run(shop.app, story)
 
@@ -380,6 +391,30 @@ def test_filter_is_asked_about_a_record_delivered_before_when_it_may_run() -> No
         assert shop.events == ["record.filtered"]
 
     run(shop.app, story)
+
+
+def test_filter_is_not_asked_about_a_record_delivered_before_while_it_waits() -> None:
+    """It may have ended the process before, so it is asked only when the record may run."""
+    asked: list[tuple[int, float]] = []
+
+    def only(record: Record) -> bool:
+        if record.key == b"released":
+            asked.append((record.delivery_attempt, round(shop.clock.now())))
+        return True
+
+    shop = Shop(only=only, order_by=lambda order: 1)
+
+    async def story(t: AppTest) -> None:
+        shop.clock = t._world.clock
+        began = round(shop.clock.now())
+        released = await t.send(shop.bill, {"waits": 5, "released": True}, key="released")
+        await t.send(shop.bill, {"waits": 20})
+        await t.advance("1m")
+        # Delivered again after 5 s, and then behind the other one.
+        assert asked == [(1, began), (2, began + 25)]
+        assert (released.outcome, len(shop.handled)) == ("accepted", 3)
+
+    run(shop.app, story, patience_seconds=0.02)
 
 
 def test_filter_that_fails_for_a_record_delivered_before_is_asked_again() -> None:

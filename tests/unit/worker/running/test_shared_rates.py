@@ -36,7 +36,10 @@ def route_of(limit: RateLimit, group: str = "billing") -> Route:
 
 class SkewedClock(LoopClock):
     def __init__(self, ahead_seconds: float) -> None:
-        self._ahead_ms = round(ahead_seconds * 1000)
+        self.set_ahead(ahead_seconds)
+
+    def set_ahead(self, seconds: float) -> None:
+        self._ahead_ms = round(seconds * 1000)
 
     def wall_ms(self) -> int:
         return super().wall_ms() + self._ahead_ms
@@ -52,11 +55,14 @@ class Process:
         processes: Callable[[], int | None] = lambda: 1,
         store: Store | None = None,
         ahead_seconds: float = 0.0,
+        clock: SkewedClock | None = None,
     ) -> None:
         self.begun: list[float] = []
+        route = route_of(limit)
+        self.handler = route.shape.name
         self.counts = HandlerCounts("billing", "bill")
         limiter = shared_limiter(
-            route_of(limit), self.counts, SkewedClock(ahead_seconds),
+            route, self.counts, clock or SkewedClock(ahead_seconds),
             processes_of=lambda _: processes(), store=store,
         )  # fmt: skip
         assert limiter is not None
@@ -264,6 +270,9 @@ def test_chunks_are_looked_at_once_and_again_after_the_clock_was_set_back() -> N
     assert chunks.first(1_000.1, after=4_000) == 4_001
     assert chunks.first(1_100.1, after=4_000) == 4_397
     assert chunks.first(900.1, after=4_000) == 3_597
+    # A clock that was set back by less than a chunk looks at none again.
+    assert chunks.first(999.9, after=4_000) == 4_001
+    assert chunks.first(999.9, after=4_001) == 3_996
 
 
 def test_held_chunk_is_not_taken() -> None:
@@ -299,3 +308,153 @@ def test_handler_of_a_test_has_the_whole_shared_limit(shared: Any) -> None:
             assert 8 <= len(begun) <= 10
 
     asyncio.run(scene())
+
+
+# The parts of both kinds of tokens, one by one.
+
+
+def test_part_of_a_process_has_its_part_of_the_burst_but_one_token_at_least() -> None:
+    limit = RateLimit(100, burst=8, shared="fleet")
+    rooms: dict[int, int] = {}
+
+    async def scene() -> None:
+        for parts in (1, 4, 100):
+            process = Process(limit, processes=lambda parts=parts: parts)  # type: ignore[misc]
+            await process.tokens.take(1)
+            await asyncio.sleep(60)
+            rooms[parts] = process.tokens.room(LoopClock().now(), 0.0)
+
+    play(scene)
+    assert rooms == {1: 8, 4: 2, 100: 1}
+
+
+def test_part_is_assumed_only_while_the_processes_are_not_known() -> None:
+    live: list[int | None] = [None]
+    process = Process(FLEET, processes=lambda: live[0])
+    assert process.counts.rate_is_assumed is True
+    assumed = []
+
+    async def scene() -> None:
+        for known in (None, 2, None, 3):
+            live[0] = known
+            process.tokens.room(LoopClock().now(), 0.0)
+            assumed.append(process.counts.rate_is_assumed)
+
+    play(scene)
+    assert assumed == [True, False, True, False]
+
+
+def test_spent_tokens_of_a_part_are_missing_and_those_given_back_are_there() -> None:
+    process = Process(RateLimit(10, burst=20, shared="fleet"))
+
+    async def scene() -> None:
+        tokens = process.tokens
+        assert tokens.room(LoopClock().now(), 0.0) == 0
+        await asyncio.sleep(2)
+        tokens.spend(15)
+        now = LoopClock().now()
+        assert (tokens.room(now, 0.0), tokens.room(now, 1.0)) == (5, 15)
+        tokens.give_back(3)
+        assert tokens.room(now, 0.0) == 8
+        tokens.spend(18)
+        assert tokens.room(now, 0.0) == 0
+        await tokens.take(1)  # Ten are owed, and this is one more.
+        assert LoopClock().now() - now == pytest.approx(1.1)
+
+    play(scene)
+
+
+class Noting(Unreliable):
+    """A store that notes what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str, float]] = []
+
+    async def reserve(self, name: str, token: str, *, lease_seconds: float) -> Reservation:
+        self.asked.append((name, token, lease_seconds))
+        return await super().reserve(name, token, lease_seconds=lease_seconds)
+
+
+def test_tokens_of_a_chunk_are_counted() -> None:
+    async def scene() -> None:
+        store = Noting()
+        process = Process(STORED, store=store)  # type: ignore[arg-type]  # The call that it makes.
+        assert process.counts.rate_is_assumed is False
+        tokens, now = process.tokens, LoopClock().now()
+        await tokens.take(1)
+        assert (tokens.room(now, 0.0), tokens.room(now, 1.0), store.calls) == (24, 124, 1)
+        tokens.give_back(1)
+        assert tokens.room(now, 0.0) == 25
+        tokens.spend(51)
+        assert tokens.room(now, 0.0) == 0
+        await tokens.take(1)  # A chunk for what is owed, and another one.
+        assert (tokens.room(now, 0.0), store.calls) == (23, 3)
+        await asyncio.sleep(61)  # What was not used lapses.
+        now = LoopClock().now()
+        assert tokens.room(now, 0.0) == 0
+        await tokens.take(1)
+        assert (tokens.room(now, 0.0), store.calls) == (24, 4)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("limit", "lease_seconds", "figures"),
+    [
+        (STORED, 60.0, "25/0.25"),
+        (RateLimit(6, 60.0, burst=5, shared="store"), 100.0, "1/10.0"),
+    ],
+)
+def test_chunk_is_reserved_by_its_number_and_for_long_enough(
+    limit: RateLimit, lease_seconds: float, figures: str
+) -> None:
+    async def scene() -> None:
+        store = Noting()
+        process = Process(limit, store=store)  # type: ignore[arg-type]  # The call that it makes.
+        await process.tokens.take(30 if limit is STORED else 2)
+        (first, token, lease), (second, other, _) = store.asked
+        assert lease == lease_seconds
+        assert token != other
+        place, number = first.rsplit("/", 1)
+        assert place == f"limit/billing/{process.handler}/{figures}"
+        assert second == f"{place}/{int(number) + 1}"
+
+    play(scene)
+
+
+def test_wait_for_a_chunk_sees_within_a_second_that_the_clock_was_set() -> None:
+    async def scene() -> None:
+        clock = SkewedClock(0.0)
+        process = Process(
+            RateLimit(1, 3_600.0, burst=1, shared="store"),
+            store=MemoryStore(now=LoopClock().now),
+            clock=clock,
+        )
+        await process.tokens.take(1)
+        waiting = asyncio.create_task(process.tokens.take(1))
+        await asyncio.sleep(10)
+        clock.set_ahead(3_600.0)
+        set_at = LoopClock().now()
+        await waiting
+        assert LoopClock().now() - set_at < 2
+
+    play(scene)
+
+
+def test_store_that_is_back_is_called_before_the_next_token_of_a_part() -> None:
+    """One part of ten has a token each 100 s; the store is called each 5 s."""
+
+    async def scene() -> None:
+        store = Unreliable()
+        store.is_away = True
+        limit = RateLimit(6, 60.0, burst=1, shared="store")
+        process = Process(limit, store=store)  # type: ignore[arg-type]  # The call that it makes.
+        waiting = asyncio.create_task(process.tokens.take(1))
+        await asyncio.sleep(12)
+        store.is_away = False
+        back_at = LoopClock().now()
+        await waiting
+        assert LoopClock().now() - back_at < 5
+
+    play(scene)

@@ -12,6 +12,7 @@ from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from sharegroup.django.backend import SharegroupBackend
 from sharegroup.django.models import OutboxRow, StoredResult
 from sharegroup.django.options import CONCURRENCY_MAX
+from sharegroup.django.removed_queues import HINT, left_in_the_outbox
 from sharegroup.django.task_app import as_worker
 from sharegroup.errors import KafkaError
 from sharegroup.worker.lifecycle.program import Surroundings, run
@@ -42,6 +43,8 @@ class Command(BaseCommand):
         if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
             raise CommandError(f"--concurrency {concurrency}: expected 1 to {CONCURRENCY_MAX}")
         check_tables(backend.task_options.database)
+        for text in left_in_the_outbox(backend.task_options.database):
+            self.stderr.write(self.style.WARNING(f"{text} {HINT}"))
         app = as_worker(backend.task_app, queues, concurrency=concurrency)
         around = Surroundings(
             health_port=options["health_port"],
