@@ -19,19 +19,19 @@ from kio.schema.share_acknowledge.v2.request import (
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from kio.schema.share_fetch.v2.request import (
-    AcknowledgementBatch as FetchBatchMessage,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    ShareFetchRequest,
-)
 from kio.schema.types import GroupId as KioGroupId
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from sharegroup.client.share.session.acknowledgements import AcknowledgementBatch
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition
 from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
+from sharegroup.wire.messages.share_fetch_v2 import (
+    AcknowledgementBatch as FetchBatchMessage,
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+)
 
 # The client's side of a share session with one broker, without I/O (KIP-932 «Share sessions»).
 #
@@ -129,6 +129,8 @@ class FetchLimits:
     max_wait_ms: int
     min_bytes: int = 1
     acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    without_records: bool = False
+    """Whether the answer need only list the log batches.  Brokers other than ours send them."""
 
 
 def fetch_request(
@@ -146,6 +148,7 @@ def fetch_request(
         # As in Java's `ShareSessionHandler`, which sends max.poll.records for both.
         batch_size=i32(limits.max_records),
         share_acquire_mode=i8(ACQUIRE_MODE_CODES[limits.acquire_mode]),
+        without_records=limits.without_records,
         topics=tuple(
             FetchTopic(
                 topic_id=topic_id,
