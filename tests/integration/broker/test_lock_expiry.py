@@ -186,6 +186,29 @@ def test_unloaded_share_partitions_are_not_kept_until_their_locks_end(
     run(scenario, tmp_path)
 
 
+def test_lock_that_ends_before_the_watched_ones_moves_the_check_forward(tmp_path: Path) -> None:
+    """A group's lock duration may become shorter while records are locked."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        clock = TakesTime()
+        _, log = broker.running.parts.topics.named(TopicName("orders"), 0)
+        expiry = LockExpiry(clock, lambda live, now_ms: None)
+        live = live_share_partition(log, "orders", SharePartitionLimits(lock_ms=100))
+        expiry.watch(live, 100)
+        found = LogBatches(10, [10], [11])
+        shorter = SharePartitionLimits(lock_ms=40)
+        live.state.acquire(
+            MemberId("m"), found, request=AcquireRequest(1, 1), limits=shorter, now_ms=0
+        )
+        expiry.watch(live, 40)
+        assert (live.expiry_ms, clock.timers[-1][0]) == (40, 40)
+        # Later locks change nothing: the check that is due first schedules the next one.
+        expiry.watch(live, 140)
+        assert (live.expiry_ms, len(expiry)) == (40, 2)
+
+    run(scenario, tmp_path)
+
+
 def test_giving_back_takes_no_more_than_its_turn(tmp_path: Path) -> None:
     """Two share partitions of ten runs that are due, one run at a time, four milliseconds each.
 
