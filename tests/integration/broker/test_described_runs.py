@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_records.v2 import request as delete
 from kio.schema.describe_share_group_offsets.v1 import response as kafka_response
 
 from sharegroup.broker.access.peer import Peer
@@ -20,7 +21,7 @@ from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from sharegroup.wire.codec.convert import upgrade
 from sharegroup.wire.codec.encoder import encode
 from sharegroup.wire.messages import describe_share_group_offsets_v1 as describe
-from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Broker, ShareMember
+from tests.faults.in_process import ACCEPT, REJECT, RELEASE, SECOND, Broker, ShareMember
 from tests.integration.broker import test_acl_requests as acl_scene
 from tests.integration.broker.test_share_fetch import produce, run
 
@@ -183,6 +184,24 @@ def test_runs_of_all_partitions_share_the_limit(tmp_path: Path) -> None:
         runs = [partition.runs for partition in group.topics[0].partitions]
         assert [len(partition.runs) for partition in runs] == [1] * 7 + [0] * 993
         assert [partition.next_offset for partition in runs] == [-1] * 7 + [0] * 13 + [-1] * 980
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("in_use", [False, True], ids=["stored", "live"])
+def test_deleted_records_have_no_runs(in_use: bool, tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await half_settled(broker, member)
+        if not in_use:
+            broker.running.parts.share_partitions.unload_group(GroupId("g"))
+        for before, firsts in ((2, [2]), (6, [])):
+            partition = delete.DeleteRecordsPartition(partition_index=0, offset=before)
+            topic = delete.DeleteRecordsTopic(name="orders", partitions=(partition,))
+            answer = await broker.ask(delete.DeleteRecordsRequest(topics=(topic,), timeout=SECOND))
+            assert int(answer.topics[0].partitions[0].error_code) == 0
+            found = await page(broker)
+            assert [run.first_offset for run in found.runs][:1] == firsts
+            assert (found.end_offset >= before, found.next_offset) == (True, -1)
 
     run(scenario, tmp_path)
 

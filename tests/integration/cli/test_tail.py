@@ -19,8 +19,10 @@ from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig, config_from
 from sharegroup.record_documents import Row
+from tests.integration.cli.conftest import produce, set_up
 from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
 from tests.integration.cli.terminal import CTRL_C, terminal
+from tests.integration.cli.test_inspect import half_settled
 from tests.support.chosen_broker import KAFKA, OURS, chosen, running
 from tests.support.limits import HANGING_SECONDS
 from tests.support.unreadable import produce_batches, untrue
@@ -130,6 +132,19 @@ def test_impossible_selection_is_refused(
     done = tail(bootstrap, words)
     assert done.code == code
     assert problem in done.err
+
+
+def test_records_of_a_group_come_from_the_coordinator_or_the_state_topic(bootstrap: str) -> None:
+    set_up(bootstrap, "browsed")
+    asyncio.run(produce(bootstrap, "browsed"))
+    with half_settled(bootstrap, "browsed"):
+        shown = tail(bootstrap, "browsed --group browsed --offsets 4: --json")
+    states = [(row["offset"], row["state"], row["value"]) for row in shown.documents]
+    if chosen() == KAFKA:
+        assert "looks as if nobody had it" in shown.err
+        assert states == [(5, "available", "x"), (7, "available", "x")]
+    else:
+        assert (states, shown.err) == ([(5, "available", "x"), (7, "acquired", "x")], "")
 
 
 def test_states_of_groups_are_decoded(bootstrap: str) -> None:

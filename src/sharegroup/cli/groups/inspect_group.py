@@ -201,8 +201,8 @@ def _listing(
         if width is None:
             return run_table(shown)
         picture = drawing(shown, width=width, coloured=coloured)
-        said = WHAT_A_RUN_IS if remark is None else f"{WHAT_A_RUN_IS} {remark}"
-        what = "\n".join(wrapped(said, width))
+        said = (WHAT_A_RUN_IS,) if remark is None else (remark, WHAT_A_RUN_IS)
+        what = "\n".join(line for text in said for line in wrapped(text, width))
         lines = shutil.get_terminal_size().lines
         room = lines - picture.count("\n") - what.count("\n") - LINES_BESIDE
         runs = run_table(shown, lines_max=max(room, LINES_MIN), coloured=coloured, width=width)
