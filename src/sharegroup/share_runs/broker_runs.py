@@ -7,11 +7,12 @@ The runs of a page are of one moment, two pages are not.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from itertools import islice
 
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.share_group_runs import RUNS_DEFAULT
-from sharegroup.client.admin.types import SharePartitionRuns
+from sharegroup.client.admin.types import SharePartitionRuns, ShareRun
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, UnknownServerError
 from sharegroup.share_runs.share_runs import ShownSharePartition
@@ -29,17 +30,17 @@ async def broker_runs(
     first_offset: int = 0,
 ) -> list[ShownSharePartition]:
     """Return the wanted share partitions, with ``runs_max`` runs each from ``first_offset`` on."""
-    shown: dict[TopicPartition, ShownSharePartition] = {}
+    newest: dict[TopicPartition, ShownSharePartition] = {}
+    runs: dict[TopicPartition, list[ShareRun]] = {}
     pages = run_pages(admin, group, wanted, runs_max=runs_max, first_offset=first_offset)
     async for page in pages:
         where = TopicPartition(page.topic, page.partition)
-        before = shown[where].runs if where in shown else ()
-        runs = (*before, *page.runs)[:runs_max]
-        shown[where] = ShownSharePartition(
-            *where, page.start_offset, page.end_offset, page.high_watermark,
-            max(page.run_count, len(runs)), runs,
-        )  # fmt: skip
-    return list(shown.values())
+        newest[where] = page
+        runs.setdefault(where, []).extend(page.runs)
+    return [
+        replace(page, runs=tuple(listed), run_count=max(page.run_count, len(listed)))
+        for page, listed in ((page, runs[where][:runs_max]) for where, page in newest.items())
+    ]
 
 
 async def run_pages(

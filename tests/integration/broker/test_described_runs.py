@@ -112,6 +112,18 @@ def test_share_partition_out_of_use_has_its_stored_runs(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_stored_state_of_offsets_that_the_log_lost_is_not_listed(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, _: ShareMember) -> None:
+        broker.running.parts.share_partitions.unload_group(GroupId("g"))
+        await produce(broker, 5)
+        await store(broker, "g", "orders", 0, [StateBatch(2, 10, RecordState.AVAILABLE, 1)])
+        found = await page(broker)
+        assert shown(found.runs) == [(0, 1, AVAILABLE, 0, None), (2, 4, AVAILABLE, 1, None)]
+        assert (found.end_offset, found.next_offset) == (5, -1)
+
+    run(scenario, tmp_path)
+
+
 def test_request_without_the_tag_gets_the_answer_of_kafkas_schema(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await half_settled(broker, member)
