@@ -107,11 +107,10 @@ class Verbs(VerbGroup):
         # None, and not an error: click then says which words exist, with exit code 2.
         if cmd_name not in VERBS:
             return None
-        module = MODULES[cmd_name]
-        if cmd_name in LIGHT and ctx.obj and module not in sys.modules:
+        if cmd_name in LIGHT and ctx.obj:
             # Only in the program's own process, as in `serve` (ADR 0024).
             import_lightly()
-        command = import_module(module).command
+        command = import_module(MODULES[cmd_name]).command
         assert isinstance(command, click.Command)
         _complete(command)
         return command

@@ -123,12 +123,20 @@ def _count(portion: Portion) -> int:
 def _portions(chunk: Chunk[Copy], bytes_max: int) -> Iterator[Portion]:
     """Divide a chunk by the size of what it keeps; a larger copy is a portion of its own."""
     letters = chunk.letters
+    # Hot path: each tuple is unpacked, because its fields are slower to look up by name.
+    sizes = [
+        len(target) + len(content) + (0 if key is None else len(key))
+        for _, target, _, key, content, _, _, _ in letters
+    ]
+    size = sum(sizes)
+    if size <= bytes_max:
+        yield Portion(chunk, size)
+        return
     first = size = 0
-    for index, (_, target, _, key, content, *_) in enumerate(letters):
-        added = len(target) + len(content) + (0 if key is None else len(key))
+    for index, added in enumerate(sizes):
         if index > first and size + added > bytes_max:
             part = letters[first:index]
             yield Portion(chunk._replace(letters=part, end=part[-1].offset + 1), size)
             first, size = index, 0
         size += added
-    yield Portion(chunk._replace(letters=letters[first:]) if first else chunk, size)
+    yield Portion(chunk._replace(letters=letters[first:]), size)

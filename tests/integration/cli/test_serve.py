@@ -69,6 +69,20 @@ def test_program_loads_neither_hypothesis_nor_the_client_of_aiokafka(verb: list[
     assert done.stdout == "[]\n"
 
 
+def test_libraries_that_were_imported_before_the_program_stay_whole() -> None:
+    """As by the ``sitecustomize`` of a tool that instruments libraries."""
+    program = (
+        "import sys, aiokafka, crc32c, hypothesis\n"
+        "from sharegroup.cli.main import main\n"
+        f"sys.argv = ['sharegroup', *{NO_CLUSTER!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 1\n"
+        "assert aiokafka is sys.modules['aiokafka'] and aiokafka.AIOKafkaConsumer\n"
+        "assert hypothesis is sys.modules['hypothesis'] and crc32c.crc32c(b'123456789')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("verb", [["serve", "--config", "FILE"], NO_CLUSTER])
 def test_call_inside_a_users_process_imports_nothing_lightly(
     verb: list[str], tmp_path: Path

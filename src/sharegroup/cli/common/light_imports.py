@@ -35,6 +35,8 @@ def import_lightly() -> None:
 
 def _import_kio() -> None:
     """Import kio's primitives as if Hypothesis was not installed."""
+    if "hypothesis" in sys.modules:
+        return  # Its time is spent, see `_insert_empty_package`.
     sys.modules["hypothesis"] = None  # type: ignore[assignment]  # Imports of it fail.
     try:
         import_module("kio.static.primitive")
@@ -43,8 +45,13 @@ def _import_kio() -> None:
 
 
 def _insert_empty_package(name: str) -> ModuleType:
-    """Register a package without running its code, so its submodules can be imported."""
-    assert name not in sys.modules, f"{name} is imported already"
+    """Register a package without running its code, so its submodules can be imported.
+
+    A package stays as it is if it was imported before the program began, as a ``sitecustomize``
+    does that instruments libraries.
+    """
+    if name in sys.modules:
+        return sys.modules[name]
     spec = find_spec(name)
     assert spec is not None, f"{name} is a dependency of sharegroup"
     package = module_from_spec(spec)
