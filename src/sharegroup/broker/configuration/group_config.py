@@ -88,6 +88,22 @@ class ShareGroupConfig(ConfigPart):
         "Maximum assignment interval of a group.",
         low=0,
     )
+    member_partitions_max: int = key(
+        "sharegroup.assignment.member.partitions.max",
+        32,
+        "Maximum number of partitions of a member in groups with `sharegroup.assignment=wide`; a "
+        "partition without a member wins over it.",
+        low=1,
+        high=1_000,
+    )
+    partition_members_max: int = key(
+        "sharegroup.assignment.partition.members.max",
+        16,
+        "Maximum number of members of a partition in groups with `sharegroup.assignment=wide`; a "
+        "member without a partition wins over it.",
+        low=1,
+        high=1_000,
+    )
     assignor_offload: bool = key(
         "group.share.assignor.offload.enable",
         True,
@@ -362,6 +378,13 @@ class GroupConfig(ConfigPart):
         False,
         "Whether a dead letter contains the key, value and headers of the record, or only its "
         "topic, partition and offset.",
+    )
+    assignment: str = key(
+        "sharegroup.assignment",
+        "simple",
+        "How many partitions each member of this share group reads: as few as possible (`simple`), "
+        "or many, so that members without work help those with much (`wide`).",
+        choices=("simple", "wide"),
     )
     paused: bool = key(
         "sharegroup.paused",
