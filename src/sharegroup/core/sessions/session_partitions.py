@@ -314,7 +314,7 @@ class Watches:
             sessions = list(watchers.get(group, {}).values())
             if sum(session.owner in waiting for session in sessions) > 1:
                 concerned.append(SharePartitionKey(group, *partition))
-                sessions = [session for session in sessions if session.owner not in waiting]
+                continue
             for session in sessions:
                 self._tell(partition, session)
                 concerned.append(session.owner)
