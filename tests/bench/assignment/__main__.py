@@ -4,8 +4,9 @@ Eight of Kafka's share consumers read eight partitions and take 5 ms for each re
 are spread evenly, or by keys of which few are frequent (Zipf), as Kafka's partitioner does. The
 time is that of the handlers alone: from the first that begins to the last that ends.
 
-Then 1,000 members join a group with each assignment, and one leaves: the processor time of the
-broker, its longest turn, and the bytes that it writes to ``__consumer_offsets``.
+Then up to 1,000 members join a group with each assignment, learn the last one, and the setting
+changes: the processor time of the broker, its longest turn, and the bytes that it writes to
+``__consumer_offsets``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ MEMBERS = 1_000
 SHAPES = ((1_000, 8), (1_000, 100), (200, 1_000))
 """Members and partitions."""
 
+OTHER = {"simple": "wide", "wide": "simple"}
 SETTINGS = {"group.share.min.heartbeat.interval.ms": "1000"}
 SOURCE = Path(__file__).with_name("SlowConsumers.java")
 _numbers = count(1)
@@ -173,6 +175,10 @@ async def measure_joins(assignment: str, member_count: int, partition_count: int
         for member in members:
             await cost.of(member.heartbeat(broker))
         cost.show("heartbeat without news")
+        await alter_group(broker, "sharegroup.assignment", OTHER[assignment])
+        broker.clock.advance(1.0)  # The assignment interval.
+        await cost.of(members[0].heartbeat(broker))
+        cost.show(f"heartbeat after the change to {OTHER[assignment]}")
         await broker.stop()
 
 
