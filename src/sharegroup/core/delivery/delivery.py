@@ -262,11 +262,13 @@ class AcquireRequest(NamedTuple):
     """The number of records that a member asks for.
 
     ``batch_records`` is the number of records that it would like to acknowledge together.
+    ``without_records`` says that it needs only the offsets; others read the records (ADR 0059).
     """
 
     records_max: int
     batch_records: int
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    without_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)
