@@ -64,7 +64,8 @@ class ShareGroupConfig(ConfigPart):
     assignors: tuple[str, ...] = key(
         "group.share.assignors",
         ("simple",),
-        "Assignor that assigns partitions to members; `simple` is the only one.",
+        "Assignor that assigns partitions to members, unless a group has "
+        "`sharegroup.assignment=wide`; `simple` is the only one.",
         choices=("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"),
         low=1,
         high=1,
