@@ -95,7 +95,7 @@ class ShareGroupConfig(ConfigPart):
         "Maximum number of partitions of a member in groups with `sharegroup.assignment=wide`; a "
         "partition without a member wins over it.",
         low=1,
-        high=1_000,
+        high=256,
     )
     partition_members_max: int = key(
         "sharegroup.assignment.partition.members.max",
@@ -103,7 +103,7 @@ class ShareGroupConfig(ConfigPart):
         "Maximum number of members of a partition in groups with `sharegroup.assignment=wide`; a "
         "member without a partition wins over it.",
         low=1,
-        high=1_000,
+        high=64,
     )
     assignor_offload: bool = key(
         "group.share.assignor.offload.enable",
