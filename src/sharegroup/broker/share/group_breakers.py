@@ -44,8 +44,8 @@ class GroupBreakers:
         if room == 0:
             return None
         # By record: otherwise the rest of the log batch would come with the probe.
-        return AcquireRequest(
-            min(room, wanted.records_max), wanted.batch_records, AcquireMode.RECORD_LIMIT
+        return wanted._replace(
+            records_max=min(room, wanted.records_max), mode=AcquireMode.RECORD_LIMIT
         )
 
     def acquired(self, group_id: GroupId, limits: BreakerLimits) -> None:
