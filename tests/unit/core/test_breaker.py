@@ -89,6 +89,26 @@ def test_it_begins_anew_when_it_closes() -> None:
     assert not breaker.settled(0, 1, LIMITS, 10), "older failures do not count"
 
 
+def test_records_that_are_settled_together_count_by_their_part_that_failed() -> None:
+    """Of a worker's request most were rejected, and more were accepted than the window holds."""
+    assert closed().settled(100, 500, LIMITS, 0)
+    breaker = closed()
+    for _ in range(100):
+        assert not breaker.settled(700, 200, LIMITS, 0)
+    limits = BreakerLimits(percent=50, window=100, pause_ms=1)
+    for accepted, failed, opens in ((44, 36, False), (36, 44, True)):
+        breaker = closed()
+        assert any(breaker.settled(accepted, failed, limits, 0) for _ in range(50)) is opens
+
+
+def test_smaller_window_forgets_what_was_before_it() -> None:
+    breaker = closed()
+    large = BreakerLimits(percent=50, window=1_000, pause_ms=1)
+    assert not breaker.settled(0, 400, large, 0)
+    assert not breaker.settled(100, 0, large, 0)
+    assert not breaker.settled(0, 0, BreakerLimits(percent=50, window=100, pause_ms=1), 0)
+
+
 @pytest.mark.parametrize("percent", [1, 100])
 def test_extreme_percentages(percent: int) -> None:
     limits = BreakerLimits(percent=percent, window=100, pause_ms=1)

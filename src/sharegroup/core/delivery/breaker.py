@@ -49,14 +49,17 @@ class BreakerLimits:
 class Breaker:
     """The breaker of one group; it remembers at most ``window`` outcomes."""
 
-    __slots__ = ("_failed", "_outcomes", "_probe_ms", "_seen", "state")
+    __slots__ = ("_failed", "_forgotten", "_outcomes", "_probe_ms", "_seen", "state")
 
     def __init__(self) -> None:
         self.state = BreakerState.PROBING
-        self._outcomes: deque[tuple[int, bool]] = deque()
-        """Numbers of records that ended alike, the oldest first, and whether they failed."""
+        self._outcomes: deque[tuple[int, int]] = deque()
+        """Numbers of records that ended together, the oldest first, and how many failed."""
+        self._forgotten = 0
+        """Number of the oldest records that ended together which are beyond the window."""
         self._seen = 0
         self._failed = 0
+        """Number of failed records in `_outcomes`."""
         self._probe_ms: int | None = None
         """When the next probe may begin; None: now."""
 
@@ -77,7 +80,8 @@ class Breaker:
     def settled(self, accepted: int, failed: int, limits: BreakerLimits, now_ms: int) -> bool:
         """Note how records ended; return whether the state has changed.
 
-        Those that failed count first: of a request that settles both, the last ones count most.
+        A request settles up to thousands of them; if that is more than the window, its part that
+        failed counts.
         """
         match self.state:
             case BreakerState.PROBING if failed:
@@ -86,9 +90,8 @@ class Breaker:
                 self.state, self._probe_ms = BreakerState.CLOSED, None
                 return True
             case BreakerState.CLOSED:
-                self._remember(failed, has_failed=True, window=limits.window)
-                self._remember(accepted, has_failed=False, window=limits.window)
-                is_bad = self._failed * 100 >= limits.percent * limits.window
+                failed = self._remember(accepted + failed, failed, window=limits.window)
+                is_bad = failed * 100 >= limits.percent * limits.window
                 return is_bad and self._open(limits, now_ms)
             case _:
                 return False  # What was held when it opened.
@@ -97,22 +100,30 @@ class Breaker:
         self.state = BreakerState.OPEN
         self._probe_ms = now_ms + limits.pause_ms
         self._outcomes.clear()
-        self._seen = self._failed = 0
+        self._seen = self._failed = self._forgotten = 0
         return True
 
-    def _remember(self, count: int, *, has_failed: bool, window: int) -> None:
-        """Add outcomes and forget the oldest ones beyond the window."""
-        if not count:
-            return
-        self._outcomes.append((count, has_failed))
-        self._seen += count
-        self._failed += count * has_failed
-        while self._seen > window:
+    def _remember(self, count: int, failed: int, *, window: int) -> int:
+        """Add outcomes, forget the oldest ones beyond the window; return how many left failed."""
+        if count:
+            self._outcomes.append((count, failed))
+            self._seen += count
+            self._failed += failed
+        # Also without new ones: the window may have become smaller.
+        while (excess := self._seen - window) > 0:
             oldest, oldest_failed = self._outcomes[0]
-            gone = min(oldest, self._seen - window)
-            if gone == oldest:
+            left = oldest - self._forgotten
+            if left <= excess:
                 self._outcomes.popleft()
+                self._seen -= left
+                self._failed -= oldest_failed
+                self._forgotten = 0
             else:
-                self._outcomes[0] = (oldest - gone, oldest_failed)
-            self._seen -= gone
-            self._failed -= gone * oldest_failed
+                self._forgotten += excess
+                self._seen = window
+        if not self._forgotten:
+            return self._failed
+        oldest, oldest_failed = self._outcomes[0]
+        # Rounded from what ended together, not from call to call, which would add up.
+        kept = (2 * oldest_failed * (oldest - self._forgotten) + oldest) // (2 * oldest)
+        return self._failed - oldest_failed + kept
