@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import wait_for
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,16 @@ from tests.integration.broker.test_share_fetch import (
     run,
     waiting,
 )
+from tests.integration.broker.test_share_isolation import transactional, write
+from tests.support.limits import HANGING_SECONDS
+from tests.unit.storage.logs import commit
 
 PERCENT = "sharegroup.breaker.failure.percent"
 STOPPED = "sharegroup_share_group_delivery_stopped"
 WINDOW = "sharegroup.breaker.window"
 PAUSE_SECONDS = 30.0
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+GAP = AcknowledgeType.GAP
 
 
 async def set_breaker(broker: Broker) -> None:
@@ -94,6 +99,31 @@ def test_probe_that_is_accepted_answers_a_waiting_fetch(tmp_path: Path) -> None:
         assert not task.done()
         await settle(broker, other, (0, ACCEPT))
         assert records(await task) == [(1, 3, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_probe_that_finds_no_record_is_repeated_at_once(tmp_path: Path) -> None:
+    """The ends of transactions have offsets, which members get and acknowledge as gaps."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await set_breaker(broker)
+        await write(broker, transactional(71), commit(71), commit(71))
+        await produce(broker)
+        other = ShareMember("g", "member-2", "orders", 1, connection_id=2)
+        assert await other.heartbeat(broker) == 0
+        assert await offsets(broker, other) == [0]
+        assert await other.acknowledge(broker, {0: [(0, RELEASE)]}) == {0: 0}
+        broker.clock.advance(PAUSE_SECONDS)
+        assert await offsets(broker, other) == [0]
+        await settle(broker, other, (0, GAP))
+        for marker in (1, 2):
+            task = await waiting(broker, request(member))
+            assert records(await wait_for(task, HANGING_SECONDS)) == [(marker, marker, 1)]
+            member.session_epoch += 1
+            await settle(broker, member, (marker, GAP))
+        task = await waiting(broker, request(member))
+        assert records(await wait_for(task, HANGING_SECONDS)) == [(3, 3, 1)]
 
     run(scenario, tmp_path)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from operator import sub
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
@@ -22,11 +23,11 @@ log = logging.getLogger(__name__)
 class GroupBreakers:
     """Limits what members of a group acquire by how the group's last records ended."""
 
-    __slots__ = ("_breakers", "_clock", "_on_closed")
+    __slots__ = ("_breakers", "_clock", "_on_room")
 
-    def __init__(self, clock: Clock, on_closed: Callable[[GroupId], None]) -> None:
+    def __init__(self, clock: Clock, on_room: Callable[[GroupId], None]) -> None:
         self._clock = clock
-        self._on_closed = on_closed
+        self._on_room = on_room
         self._breakers: dict[GroupId, Breaker] = {}
 
     def __iter__(self) -> Iterator[tuple[GroupId, BreakerState]]:
@@ -59,8 +60,10 @@ class GroupBreakers:
         live.noted_outcomes = outcomes
         group_id = live.key.group_id
         breaker = self._breakers.get(group_id)
-        accepted, failed = outcomes[0] - noted[0], outcomes[1] - noted[1]
-        if breaker is None or not breaker.settled(accepted, failed, limits, self._clock.now_ms()):
+        if breaker is None:
+            return
+        accepted, failed, absent = map(sub, outcomes, noted)
+        if not breaker.settled(accepted, failed, limits, self._clock.now_ms(), absent=absent):
             return
         if breaker.state is BreakerState.OPEN:
             log.warning(
@@ -71,9 +74,10 @@ class GroupBreakers:
                 limits.window,
                 limits.pause_ms,
             )
-        else:
+            return
+        if breaker.state is BreakerState.CLOSED:
             log.info("event=breaker_closed %s", live)
-            self._on_closed(group_id)
+        self._on_room(group_id)
 
     def forget(self, group_id: GroupId) -> None:
         """Forget a group's breaker: without its share partitions, or because it has none now."""

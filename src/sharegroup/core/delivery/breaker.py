@@ -12,7 +12,8 @@ does not count.
 
 While the breaker is open, nothing is acquired.  While it probes, one record is acquired at a time.
 If its outcome does not come within the pause, for example because its member has died, another one
-is acquired.  The outcome of any record counts, also of one that was held before.
+is acquired; at once, if the member found no record there.  The outcome of any record counts, also
+of one that was held before.
 
 The breaker is in memory only.  A new one probes, because after a restart nobody knows how it was.
 """
@@ -77,8 +78,13 @@ class Breaker:
             self.state = BreakerState.PROBING
             self._probe_ms = now_ms + limits.pause_ms
 
-    def settled(self, accepted: int, failed: int, limits: BreakerLimits, now_ms: int) -> bool:
-        """Note how records ended; return whether the state has changed.
+    def settled(
+        self, accepted: int, failed: int, limits: BreakerLimits, now_ms: int, *, absent: int = 0
+    ) -> bool:
+        """Note how records ended; return whether the state has changed, or the next probe is due.
+
+        ``absent`` is the number of acquired offsets that had no record, like that of the end of a
+        transaction: they say nothing about the handlers, so a probe of one is repeated.
 
         A request settles up to thousands of them; if that is more than the window, its part that
         failed counts.
@@ -88,6 +94,9 @@ class Breaker:
                 return self._open(limits, now_ms)
             case BreakerState.PROBING if accepted:
                 self.state, self._probe_ms = BreakerState.CLOSED, None
+                return True
+            case BreakerState.PROBING if absent:
+                self._probe_ms = None
                 return True
             case BreakerState.CLOSED:
                 failed = self._remember(accepted + failed, failed, window=limits.window)
