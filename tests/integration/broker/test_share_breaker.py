@@ -163,6 +163,23 @@ def test_breaker_that_is_turned_off_delivers_again(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_shorter_pause_lets_a_waiting_fetch_probe(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await closed(broker, member)
+        await produce(broker, 3)
+        await settle(
+            broker, member, *((offset, REJECT) for offset in await offsets(broker, member))
+        )
+        await produce(broker)
+        broker.clock.advance(1.0)
+        task = await waiting(broker, request(member))
+        assert not task.done()
+        await alter_group(broker, "sharegroup.breaker.pause.ms", "1000")
+        assert records(await wait_for(task, HANGING_SECONDS)) == [(4, 4, 1)]
+
+    run(scenario, tmp_path)
+
+
 def test_partitions_of_a_group_have_one_breaker(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await Broker.start(None, str(tmp_path))

@@ -34,12 +34,14 @@ class GroupBreakers:
         for group_id, breaker in list(self._breakers.items()):
             yield group_id, breaker.state
 
-    def permitted(self, group_id: GroupId, wanted: AcquireRequest) -> AcquireRequest | None:
+    def permitted(
+        self, group_id: GroupId, wanted: AcquireRequest, limits: BreakerLimits
+    ) -> AcquireRequest | None:
         """Return as much of a request as may be acquired now; None if nothing may be."""
         breaker = self._breakers.get(group_id)
         if breaker is None:
             breaker = self._breakers[group_id] = Breaker()
-        room = breaker.room(self._clock.now_ms())
+        room = breaker.room(limits, self._clock.now_ms())
         if room is None:
             return wanted
         if room == 0:
@@ -49,10 +51,10 @@ class GroupBreakers:
             records_max=min(room, wanted.records_max), mode=AcquireMode.RECORD_LIMIT
         )
 
-    def acquired(self, group_id: GroupId, limits: BreakerLimits) -> None:
+    def acquired(self, group_id: GroupId) -> None:
         """Note that a request that was permitted has acquired records."""
         if (breaker := self._breakers.get(group_id)) is not None:
-            breaker.acquired(limits, self._clock.now_ms())
+            breaker.acquired(self._clock.now_ms())
 
     def note(self, live: LiveSharePartition, limits: BreakerLimits) -> None:
         """Note how records of a share partition ended since the last call for it."""

@@ -198,7 +198,7 @@ class SharePartitions:
         group_id = live.key.group_id
         limits = self._settings.limits(group_id)
         if limits.breaker is not None:
-            permitted = self.breakers.permitted(group_id, request)
+            permitted = self.breakers.permitted(group_id, request, limits.breaker)
             if permitted is None:
                 return None
             request = permitted
@@ -226,7 +226,7 @@ class SharePartitions:
             # that only holes were archived, so records may follow.
             if fetched is not None or live.state.next_fetch_offset() <= position:
                 if fetched is not None and limits.breaker is not None:
-                    self.breakers.acquired(group_id, limits.breaker)
+                    self.breakers.acquired(group_id)
                 return fetched
         # Many batches here are withheld from members: let other requests run, then continue.
         asyncio.get_running_loop().call_soon(self._waiting.wake, live.key)

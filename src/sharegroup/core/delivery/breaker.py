@@ -50,7 +50,7 @@ class BreakerLimits:
 class Breaker:
     """The breaker of one group; it remembers at most ``window`` outcomes."""
 
-    __slots__ = ("_failed", "_forgotten", "_outcomes", "_probe_ms", "_seen", "state")
+    __slots__ = ("_failed", "_forgotten", "_outcomes", "_seen", "_stopped_ms", "state")
 
     def __init__(self) -> None:
         self.state = BreakerState.PROBING
@@ -61,22 +61,23 @@ class Breaker:
         self._seen = 0
         self._failed = 0
         """Number of failed records in `_outcomes`."""
-        self._probe_ms: int | None = None
-        """When the next probe may begin; None: now."""
+        self._stopped_ms: int | None = None
+        """When the pause before the next probe began; None: there is no pause."""
 
-    def room(self, now_ms: int) -> int | None:
+    def room(self, limits: BreakerLimits, now_ms: int) -> int | None:
         """Return how many records may be acquired now; None means any number."""
         if self.state is BreakerState.CLOSED:
             return None
-        if self._probe_ms is not None and now_ms < self._probe_ms:
+        # The pause of this moment counts: who has set it to an hour may think better of it.
+        if self._stopped_ms is not None and now_ms < self._stopped_ms + limits.pause_ms:
             return 0
         return PROBE_RECORDS
 
-    def acquired(self, limits: BreakerLimits, now_ms: int) -> None:
+    def acquired(self, now_ms: int) -> None:
         """Note that records were acquired; while it is not closed, they are a probe."""
         if self.state is not BreakerState.CLOSED:
             self.state = BreakerState.PROBING
-            self._probe_ms = now_ms + limits.pause_ms
+            self._stopped_ms = now_ms
 
     def settled(
         self, accepted: int, failed: int, limits: BreakerLimits, now_ms: int, *, absent: int = 0
@@ -91,23 +92,23 @@ class Breaker:
         """
         match self.state:
             case BreakerState.PROBING if failed:
-                return self._open(limits, now_ms)
+                return self._open(now_ms)
             case BreakerState.PROBING if accepted:
-                self.state, self._probe_ms = BreakerState.CLOSED, None
+                self.state, self._stopped_ms = BreakerState.CLOSED, None
                 return True
             case BreakerState.PROBING if absent:
-                self._probe_ms = None
+                self._stopped_ms = None
                 return True
             case BreakerState.CLOSED:
                 failed = self._remember(accepted + failed, failed, window=limits.window)
                 is_bad = failed * 100 >= limits.percent * limits.window
-                return is_bad and self._open(limits, now_ms)
+                return is_bad and self._open(now_ms)
             case _:
                 return False  # What was held when it opened.
 
-    def _open(self, limits: BreakerLimits, now_ms: int) -> bool:
+    def _open(self, now_ms: int) -> bool:
         self.state = BreakerState.OPEN
-        self._probe_ms = now_ms + limits.pause_ms
+        self._stopped_ms = now_ms
         self._outcomes.clear()
         self._seen = self._failed = self._forgotten = 0
         return True
