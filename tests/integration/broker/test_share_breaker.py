@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import wait_for
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,30 @@ def test_shorter_pause_lets_a_waiting_fetch_probe(tmp_path: Path) -> None:
         assert records(await wait_for(task, HANGING_SECONDS)) == [(4, 4, 1)]
 
     run(scenario, tmp_path)
+
+
+def test_fetch_that_waits_for_long_gets_the_probe_when_the_pause_is_over(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await closed(broker, member)
+        await produce(broker, 3)
+        await settle(
+            broker, member, *((offset, REJECT) for offset in await offsets(broker, member))
+        )
+        await produce(broker)
+        task = await waiting(broker, request(member, max_wait=timedelta(minutes=5)))
+        broker.clock.advance(PAUSE_SECONDS - 0.01)
+        assert await offsets_of_another(broker) == []
+        assert not task.done()
+        broker.clock.advance(0.01)
+        assert records(await wait_for(task, HANGING_SECONDS)) == [(4, 4, 1)]
+
+    run(scenario, tmp_path)
+
+
+async def offsets_of_another(broker: Broker) -> list[int]:
+    member = ShareMember("g", "member-3", "orders", 1, connection_id=3)
+    assert await member.heartbeat(broker) == 0
+    return await offsets(broker, member)
 
 
 def test_partitions_of_a_group_have_one_breaker(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from operator import sub
 
-from sharegroup.broker.clock import Clock
+from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery.breaker import Breaker, BreakerLimits, BreakerState
 from sharegroup.core.delivery.delivery import AcquireRequest
@@ -23,12 +23,13 @@ log = logging.getLogger(__name__)
 class GroupBreakers:
     """Limits what members of a group acquire by how the group's last records ended."""
 
-    __slots__ = ("_breakers", "_clock", "_on_room")
+    __slots__ = ("_alarms", "_breakers", "_clock", "_on_room")
 
     def __init__(self, clock: Clock, on_room: Callable[[GroupId], None]) -> None:
         self._clock = clock
         self._on_room = on_room
         self._breakers: dict[GroupId, Breaker] = {}
+        self._alarms: dict[GroupId, Alarm] = {}
 
     def __iter__(self) -> Iterator[tuple[GroupId, BreakerState]]:
         for group_id, breaker in list(self._breakers.items()):
@@ -45,6 +46,8 @@ class GroupBreakers:
         if room is None:
             return wanted
         if room == 0:
+            # A fetch may wait for minutes, and would see only at its end that the pause is over.
+            self._alarm(group_id).set(breaker.next_probe_ms(limits))
             return None
         # By record: otherwise the rest of the log batch would come with the probe.
         return wanted._replace(
@@ -84,3 +87,18 @@ class GroupBreakers:
     def forget(self, group_id: GroupId) -> None:
         """Forget a group's breaker: without its share partitions, or because it has none now."""
         self._breakers.pop(group_id, None)
+        if (alarm := self._alarms.pop(group_id, None)) is not None:
+            alarm.stop()
+
+    def stop(self) -> None:
+        """Stop all alarms."""
+        for alarm in self._alarms.values():
+            alarm.stop()
+
+    def _alarm(self, group_id: GroupId) -> Alarm:
+        """Return the alarm of a group with fetches that were refused; it wakes them."""
+        alarm = self._alarms.get(group_id)
+        if alarm is None:
+            alarm = Alarm(self._clock, lambda: self._on_room(group_id))
+            self._alarms[group_id] = alarm
+        return alarm

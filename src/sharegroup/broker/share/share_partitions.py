@@ -111,8 +111,9 @@ class SharePartitions:
         return len(self._live)
 
     def stop(self) -> None:
-        """Stop the timer of the acquisition locks."""
+        """Stop the timers of the acquisition locks and of the circuit breakers."""
         self._expiry.stop()
+        self.breakers.stop()
 
     @property
     def lock_lateness(self) -> Distribution:

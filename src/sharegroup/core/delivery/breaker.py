@@ -68,10 +68,12 @@ class Breaker:
         """Return how many records may be acquired now; None means any number."""
         if self.state is BreakerState.CLOSED:
             return None
+        return 0 if now_ms < self.next_probe_ms(limits) else PROBE_RECORDS
+
+    def next_probe_ms(self, limits: BreakerLimits) -> int:
+        """Return the time from which on a probe may be acquired; 0 if there is no pause."""
         # The pause of this moment counts: who has set it to an hour may think better of it.
-        if self._stopped_ms is not None and now_ms < self._stopped_ms + limits.pause_ms:
-            return 0
-        return PROBE_RECORDS
+        return 0 if self._stopped_ms is None else self._stopped_ms + limits.pause_ms
 
     def acquired(self, now_ms: int) -> None:
         """Note that records were acquired; while it is not closed, they are a probe."""
