@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import SharePartitionKey, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
+
+if TYPE_CHECKING:
+    from sharegroup.broker.share.key_orders import LiveKeyOrder
 
 
 class LiveSharePartition:
@@ -26,6 +31,7 @@ class LiveSharePartition:
         "fenced",
         "full",
         "key",
+        "key_order",
         "last_write",
         "log",
         "look_count",
@@ -63,6 +69,8 @@ class LiveSharePartition:
         """First offsets of the batches whose check is under way."""
         self.sound_from = self.sound_until = 0
         """All batches in ``[sound_from, sound_until)`` can be delivered."""
+        self.key_order: LiveKeyOrder | None = None
+        """None if the group's records are not ordered by key, or were not looked for yet."""
         self.full = False
         """Whether the limit of runs was reached at the last fetch."""
         self.crowded = False

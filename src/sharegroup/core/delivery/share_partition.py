@@ -198,6 +198,11 @@ class SharePartition:
         # Below 0 if a log batch was completed above the limit, or the limit was lowered.
         locks_left = limits.in_flight_max - self._counts[ACQUIRED]
         budget = AcquireBudget(log, request, locks_left=locks_left, limits=limits)
+        if request.free is not None:
+            taken = self._lock_free(member_id, lock_deadline_ms, request.free, budget)
+            return Acquisition(
+                entries(taken, log, request), self._delta(absent) if absent else None
+            )
         taken = self._lock_waiting(member_id, lock_deadline_ms, log.firsts[0], budget)
         # While records are isolated, nothing else may come with them, not even new records.
         if not budget.isolating and not self.is_full(limits):
@@ -332,6 +337,14 @@ class SharePartition:
         # acknowledgement as in Kafka (differences.md).
         return self._delta([])
 
+    def see(self, end: int) -> None:
+        """Make the offsets below ``end`` available that are not in the map yet.
+
+        Nothing durable changes, because a restart takes such offsets for new ones.
+        """
+        if end > self._runs.end:
+            self._append(end, NEW)
+
     def checkpoint(self) -> Delta:
         """Return all durable state at once: what `restore` needs to rebuild this share partition.
 
@@ -406,21 +419,51 @@ class SharePartition:
                 # Released while the log was read, or to be isolated: a later acquire takes it.
                 still_available.append(run.first)
             if first < end:
-                count = run.value.delivery_count + 1
-                locked = InFlightState(
-                    ACQUIRED, count, member_id, lock_deadline_ms, run.value.told_apart
-                )
-                self._runs.overlay([Run(first, end, locked)])
-                self._counts[AVAILABLE] -= end - first
-                self._counts[ACQUIRED] += end - first
-                self._locks.note((lock_deadline_ms, first, end))
-                taken.append(Acquired(first, end, count))
+                taken.append(self._lock(Run(first, end, run.value), member_id, lock_deadline_ms))
                 if end < run.end:
                     still_available.append(end)
         # Only after the loop, in which `lowest` would return them again.
         for first in still_available:
             self._available.note(first)
         return taken
+
+    def _lock_free(
+        self,
+        member_id: MemberId,
+        lock_deadline_ms: int,
+        free: Sequence[Range],
+        budget: AcquireBudget,
+    ) -> list[Acquired]:
+        """Acquire available records of these ranges."""
+        taken: list[Acquired] = []
+        for range_first, range_end in free:
+            # A list, because a lock changes the map that `between` walks.
+            for run in list(self._runs.between(range_first, range_end)):
+                if budget.locks_left <= 0 or run.first >= budget.stop:
+                    return taken
+                if run.value.state is not AVAILABLE:
+                    continue
+                suspicion = 0 if run.value.told_apart else run.value.delivery_count
+                end = budget.take(run.first, run.end, suspicion)
+                if run.first < end:
+                    locked = Run(run.first, end, run.value)
+                    taken.append(self._lock(locked, member_id, lock_deadline_ms))
+                    if end < self._runs.end:
+                        self._available.note(end)
+        return taken
+
+    def _lock(
+        self, run: Run[InFlightState], member_id: MemberId, lock_deadline_ms: int
+    ) -> Acquired:
+        """Acquire an available run, or the part of one."""
+        first, end, value = run
+        count = value.delivery_count + 1
+        locked = InFlightState(ACQUIRED, count, member_id, lock_deadline_ms, value.told_apart)
+        self._runs.overlay([Run(first, end, locked)])
+        self._counts[AVAILABLE] -= end - first
+        self._counts[ACQUIRED] += end - first
+        self._locks.note((lock_deadline_ms, first, end))
+        return Acquired(first, end, count)
 
     def _lock_unseen(
         self,
