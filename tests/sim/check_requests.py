@@ -254,7 +254,7 @@ class ShareRequests:
                 )
 
     def _check_key_order(self, group: str, where: Partition, offset: int) -> None:
-        """O1: all records of the same key before this one are settled."""
+        """S13: all records of the same key before this one are settled."""
         view, log = self.shares.view(group, where), self.logs.view(where)
         if view.is_unsure or view.was_reset or offset not in log.keys:
             return
@@ -263,7 +263,7 @@ class ShareRequests:
             if start <= lower < offset and key == log.keys[offset]:
                 is_nothing = log.may_be_no_record(lower, reads_committed=self._reads_committed)
                 if not is_nothing and not self.shares.may_be_over(view, self._group(group), lower):
-                    self._report(f"O1: {group} {where}-{offset} comes before {lower} is settled")
+                    self._report(f"S13: {group} {where}-{offset} comes before {lower} is settled")
 
 
 def _requested(topics: Iterable[Any]) -> Iterator[tuple[Partition, Any]]:
