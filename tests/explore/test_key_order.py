@@ -19,7 +19,7 @@ from sharegroup.core.delivery.delivery import (
     Delta,
     SharePartitionLimits,
 )
-from sharegroup.core.delivery.key_order import NO_OFFSET, KeyOrder
+from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
@@ -41,7 +41,7 @@ def learnt(partition: SharePartition, keys: Keys) -> Pair:
 
 
 def free(pair: Pair) -> tuple[int, ...]:
-    ranges = pair[1].free(pair[0], NO_OFFSET)
+    ranges = pair[1].free(pair[0])
     return tuple(offset for first, end in ranges for offset in range(first, end))
 
 
@@ -61,7 +61,7 @@ def steps(world: World, keys: Keys, frozen: bytes, now_ms: int) -> Iterator[tupl
                 if not free(pair):
                     continue
                 request = AcquireRequest(
-                    records_max, 1, AcquireMode.RECORD_LIMIT, pair[1].free(pair[0], NO_OFFSET)
+                    records_max, 1, AcquireMode.RECORD_LIMIT, pair[1].free(pair[0])
                 )
                 log = read(world, free(pair)[0], vanished)
                 acquisition = pair[0].acquire(

@@ -21,7 +21,7 @@ from sharegroup.core.delivery.delivery import (
     RecordState,
     SharePartitionLimits,
 )
-from sharegroup.core.delivery.key_order import NO_OFFSET, KeyOrder
+from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcquireMode
@@ -99,7 +99,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
         kept = [batch for number, batch in enumerate(found[:-1]) if number not in vanished]
         kept.append(found[-1])
         log = LogBatches(free[0], [first for first, _ in kept], [end for _, end in kept])
-        ranges = self.order.free(self.partition, NO_OFFSET)
+        ranges = self.order.free(self.partition)
         request = AcquireRequest(records_max, 1, mode, ranges)
         model = PartitionModel(self.partition.start_offset, self.partition.end_offset, self.cells())
         expected = expected_of(model, free, log, self.limits, request)
@@ -122,6 +122,20 @@ class KeyOrderMachine(RuleBasedStateMachine):
             self.note(
                 self.partition.acknowledge(member_id, [ack], limits=self.limits, now_ms=self.now_ms)
             )
+
+    @rule(count_max=st.integers(1, 4), length=st.integers(0, 4))
+    def some_free(self, count_max: int, length: int) -> None:
+        """The lowest ones, and the rest of what begins there."""
+        free = self.free()
+        lowest = free[:count_max]
+        ranges = self.order.free(
+            self.partition, count_max, rest_end=lambda found: found[1] + length
+        )
+        found = [o for first, end in ranges for o in range(first, end)]
+        assert found == free[: len(found)]
+        assert len(found) >= len(lowest)
+        if len(found) < len(free) and len(found) >= count_max:
+            assert free[len(found)] >= found[-1] + 1
 
     def held(self) -> dict[int, str]:
         return {o: cell.member_id for o, cell in self.cells().items() if cell.member_id}
@@ -184,7 +198,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
     @invariant()
     def free_is_the_sentence(self) -> None:
         self.partition.check()
-        found = self.order.free(self.partition, NO_OFFSET)
+        found = self.order.free(self.partition)
         assert [o for first, end in found for o in range(first, end)] == self.free()
         known = [o for o, cell in self.cells().items() if cell.state in OPEN]
         assert len(self.order) <= len(self.keys)

@@ -28,8 +28,9 @@ from weakref import WeakSet
 from sharegroup.broker.share.batch_checks import BatchChecks
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.share_reading import LOG_BATCHES_MAX, deliverable
+from sharegroup.core.delivery.acquisition import Range
 from sharegroup.core.delivery.delivery import AcquireRequest, SharePartitionLimits
-from sharegroup.core.delivery.key_order import NO_OFFSET, KeyOrder
+from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import SharePartitionKey
 from sharegroup.protocol_enums import AcquireMode
@@ -131,25 +132,24 @@ class KeyOrders:
         if known is None:
             known = live.key_order = LiveKeyOrder(live.state.start_offset)
             self._all.add(known)
-        order = known.order
-        free = order.free(live.state, request.records_max, end=end)
+        found: list[BatchSpans] = []
+
+        def batches_end(wanted: Range) -> int:
+            """The limit of records is soft: the rest of the last log batch may come, too."""
+            found.append(_spans(live, wanted, end=end, bytes_max=bytes_max))
+            return found[0].ends[-1] if found[0].firsts else wanted[1]
+
+        is_soft = request.mode is AcquireMode.BATCH_OPTIMIZED
+        free = known.order.free(
+            live.state, request.records_max, end=end, rest_end=batches_end if is_soft else None
+        )
         if sum(range_end - first for first, range_end in free) < request.records_max:
             self._learn_more(live, known, limits, end)
         if not free:
             return None
-        position = free[0][0]
-        for spans_end in (free[-1][1], end):
-            spans = live.log.batches(
-                position, end=spans_end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX
-            )
-            if spans.firsts:
-                break  # Otherwise compaction removed all that is free; what follows tells so.
-        else:
-            return None
-        if request.mode is AcquireMode.BATCH_OPTIMIZED:
-            # The limit is soft: the rest of the last log batch may come, too.
-            free = order.free(live.state, NO_OFFSET, end=min(spans.ends[-1], end))
-        return Look(position, request._replace(free=free), spans)
+        wanted = (free[0][0], free[-1][1])
+        spans = found[0] if found else _spans(live, wanted, end=end, bytes_max=bytes_max)
+        return Look(free[0][0], request._replace(free=free), spans) if spans.firsts else None
 
     def _learn_more(
         self,
@@ -251,6 +251,18 @@ class KeyOrders:
         elif known.is_full and not is_full:
             log.info("event=key_order_goes_on %s", live)
         known.is_full = is_full
+
+
+def _spans(live: LiveSharePartition, wanted: Range, *, end: int, bytes_max: int) -> BatchSpans:
+    """Return the log batches of these offsets; if compaction removed them, those that follow."""
+    first, wanted_end = wanted
+    for spans_end in (wanted_end, end):
+        spans = live.log.batches(
+            first, end=spans_end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX
+        )
+        if spans.firsts:
+            break
+    return spans
 
 
 def _read(live: LiveSharePartition, spans: BatchSpans) -> bytes:

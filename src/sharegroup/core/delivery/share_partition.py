@@ -419,7 +419,15 @@ class SharePartition:
                 # Released while the log was read, or to be isolated: a later acquire takes it.
                 still_available.append(run.first)
             if first < end:
-                taken.append(self._lock(Run(first, end, run.value), member_id, lock_deadline_ms))
+                count = run.value.delivery_count + 1
+                locked = InFlightState(
+                    ACQUIRED, count, member_id, lock_deadline_ms, run.value.told_apart
+                )
+                self._runs.overlay([Run(first, end, locked)])
+                self._counts[AVAILABLE] -= end - first
+                self._counts[ACQUIRED] += end - first
+                self._locks.note((lock_deadline_ms, first, end))
+                taken.append(Acquired(first, end, count))
                 if end < run.end:
                     still_available.append(end)
         # Only after the loop, in which `lowest` would return them again.
@@ -435,35 +443,23 @@ class SharePartition:
         budget: AcquireBudget,
     ) -> list[Acquired]:
         """Acquire available records of these ranges."""
-        taken: list[Acquired] = []
+        locked: list[Run[InFlightState]] = []
         for range_first, range_end in free:
-            # A list, because a lock changes the map that `between` walks.
-            for run in list(self._runs.between(range_first, range_end)):
-                if budget.locks_left <= 0 or run.first >= budget.stop:
-                    return taken
-                if run.value.state is not AVAILABLE:
+            for first, run_end, value in self._runs.between(range_first, range_end):
+                if budget.locks_left <= 0 or first >= budget.stop:
+                    break
+                if value.state is not AVAILABLE:
                     continue
-                suspicion = 0 if run.value.told_apart else run.value.delivery_count
-                end = budget.take(run.first, run.end, suspicion)
-                if run.first < end:
-                    locked = Run(run.first, end, run.value)
-                    taken.append(self._lock(locked, member_id, lock_deadline_ms))
-                    if end < self._runs.end:
-                        self._available.note(end)
-        return taken
-
-    def _lock(
-        self, run: Run[InFlightState], member_id: MemberId, lock_deadline_ms: int
-    ) -> Acquired:
-        """Acquire an available run, or the part of one."""
-        first, end, value = run
-        count = value.delivery_count + 1
-        locked = InFlightState(ACQUIRED, count, member_id, lock_deadline_ms, value.told_apart)
-        self._runs.overlay([Run(first, end, locked)])
-        self._counts[AVAILABLE] -= end - first
-        self._counts[ACQUIRED] += end - first
-        self._locks.note((lock_deadline_ms, first, end))
-        return Acquired(first, end, count)
+                end = budget.take(first, run_end, 0 if value.told_apart else value.delivery_count)
+                if first < end:
+                    count = value.delivery_count + 1
+                    lock = (ACQUIRED, count, member_id, lock_deadline_ms, value.told_apart)
+                    locked.append(Run(first, end, InFlightState(*lock)))
+        self._change(locked, was=AVAILABLE)
+        for _, end, _ in locked:
+            if end < self._runs.end:
+                self._available.note(end)  # The rest of the run, if there is any.
+        return [Acquired(first, end, value.delivery_count) for first, end, value in locked]
 
     def _lock_unseen(
         self,
