@@ -61,7 +61,7 @@ def steps(world: World, keys: Keys, frozen: bytes, now_ms: int) -> Iterator[tupl
                 if not free(pair):
                     continue
                 request = AcquireRequest(
-                    records_max, 1, AcquireMode.RECORD_LIMIT, pair[1].free(pair[0])
+                    records_max, 1, AcquireMode.RECORD_LIMIT, free=pair[1].free(pair[0])
                 )
                 log = read(world, free(pair)[0], vanished)
                 acquisition = pair[0].acquire(

@@ -21,6 +21,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from operator import lt
 from typing import NamedTuple
 from weakref import WeakSet
@@ -33,7 +34,6 @@ from sharegroup.core.delivery.delivery import AcquireRequest, SharePartitionLimi
 from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import SharePartitionKey
-from sharegroup.protocol_enums import AcquireMode
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.wire.batches.batches import UNREADABLE, BatchHeader, scan
 from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
@@ -59,6 +59,9 @@ ROOM_PART = 8
 
 Otherwise a large batch would be decompressed again for each record that is settled.
 """
+
+CHOICE_FACTOR = 3
+"""Number of free records from which a fetch chooses, as a multiple of those that it wants."""
 
 READ_BYTES = 256 * 1024
 """Bytes of the log whose keys are read at a time; a larger batch is read as a whole."""
@@ -132,24 +135,19 @@ class KeyOrders:
         if known is None:
             known = live.key_order = LiveKeyOrder(live.state.start_offset)
             self._all.add(known)
-        found: list[BatchSpans] = []
-
-        def batches_end(wanted: Range) -> int:
-            """The limit of records is soft: the rest of the last log batch may come, too."""
-            found.append(_spans(live, wanted, end=end, bytes_max=bytes_max))
-            return found[0].ends[-1] if found[0].firsts else wanted[1]
-
-        is_soft = request.mode is AcquireMode.BATCH_OPTIMIZED
-        free = known.order.free(
-            live.state, request.records_max, end=end, rest_end=batches_end if is_soft else None
-        )
-        if sum(range_end - first for first, range_end in free) < request.records_max:
+        # More than are wanted, because those that lie together are chosen.
+        count_max = CHOICE_FACTOR * request.records_max
+        free = known.order.free(live.state, count_max, end=end)
+        if sum(range_end - first for first, range_end in free) < count_max:
             self._learn_more(live, known, limits, end)
         if not free:
             return None
-        wanted = (free[0][0], free[-1][1])
-        spans = found[0] if found else _spans(live, wanted, end=end, bytes_max=bytes_max)
-        return Look(free[0][0], request._replace(free=free), spans) if spans.firsts else None
+        position = free[0][0]
+        spans = _spans(live, position, free[-1][1], end=end, bytes_max=bytes_max)
+        if not spans.firsts:
+            return None
+        chosen = _in_few_batches(free, spans, count_max=request.records_max)
+        return Look(position, request._replace(free=chosen), spans)
 
     def _learn_more(
         self,
@@ -253,9 +251,10 @@ class KeyOrders:
         known.is_full = is_full
 
 
-def _spans(live: LiveSharePartition, wanted: Range, *, end: int, bytes_max: int) -> BatchSpans:
+def _spans(
+    live: LiveSharePartition, first: int, wanted_end: int, *, end: int, bytes_max: int
+) -> BatchSpans:
     """Return the log batches of these offsets; if compaction removed them, those that follow."""
-    first, wanted_end = wanted
     for spans_end in (wanted_end, end):
         spans = live.log.batches(
             first, end=spans_end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX
@@ -263,6 +262,38 @@ def _spans(live: LiveSharePartition, wanted: Range, *, end: int, bytes_max: int)
         if spans.firsts:
             break
     return spans
+
+
+def _in_few_batches(free: list[Range], spans: BatchSpans, *, count_max: int) -> list[Range]:
+    """Return free ranges of the first batch, and of as few others as hold ``count_max`` records.
+
+    A batch is sent as a whole for a single record of it, and the records that become free are
+    those that lay between others.  The first batch is always among them, so none waits for ever.
+    """
+    pieces: dict[int, list[Range]] = {}
+    counts: dict[int, int] = {}
+    index = 0
+    for first, end in free:
+        while first < end and index < len(spans):
+            batch_end = spans.ends[index]
+            if batch_end <= first:
+                index += 1
+                continue
+            piece_end = min(end, batch_end)
+            pieces.setdefault(index, []).append((first, piece_end))
+            counts[index] = counts.get(index, 0) + piece_end - first
+            first = piece_end
+    chosen: list[int] = []
+    count = 0
+    for number in (
+        *islice(counts, 1),
+        *sorted(islice(counts, 1, None), key=lambda at: -counts[at]),
+    ):
+        if count >= count_max:
+            break
+        chosen.append(number)
+        count += counts[number]
+    return [piece for number in sorted(chosen) for piece in pieces[number]]
 
 
 def _read(live: LiveSharePartition, spans: BatchSpans) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sharegroup.core.delivery.share_partition import SharePartition
@@ -24,6 +25,7 @@ class LiveSharePartition:
         "__weakref__",
         "batch_verdicts",
         "batches_checked",
+        "check_writable",
         "crowded",
         "delivered_batches",
         "delivered_records",
@@ -56,6 +58,7 @@ class LiveSharePartition:
         log: PartitionLog,
         state_epoch: int,
         last_write: Ticket | None,
+        check_writable: Callable[[], None],
     ) -> None:
         self.key = key
         self.topic_name = topic_name
@@ -79,6 +82,8 @@ class LiveSharePartition:
         """Whether the last fetch found no room, so every change wakes the waiting fetches."""
         self.last_write = last_write
         """The last write of the state; None if the whole state is durable."""
+        self.check_writable = check_writable
+        """Raises KafkaStorageError while no change of the state could be stored."""
         self.timed_out_count = 0
         """Records whose lock expired before they were settled."""
         self.look_count = 0

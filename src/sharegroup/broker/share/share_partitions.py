@@ -35,6 +35,7 @@ from sharegroup.broker.share.share_reading import (
     FetchedRecords,
     deliverable,
     limits_of_one,
+    list_acquired,
     log_batches,
     read_acquired,
 )
@@ -137,6 +138,7 @@ class SharePartitions:
             topic, log_ = self._topics.identified(key.topic_id, key.partition)
             try:
                 persisted = self._coordinator.read(key)
+                check_writable = self._coordinator.writable_check(key)
             except KafkaError as error:
                 raise for_clients(error) from error
             state = SharePartition.restore(
@@ -151,6 +153,7 @@ class SharePartitions:
                 # The state that was read may not be durable yet, so answers that rely on it wait
                 # for this write (ADR 0005).
                 last_write=self._coordinator.last_write(key),
+                check_writable=check_writable,
             )
             self._live[key] = live
             self.counters.load_seconds.observe(self.counters.clock() - began)
@@ -257,19 +260,17 @@ class SharePartitions:
         found: BatchSpans,
     ) -> FetchedRecords | None:
         """Acquire and read the records for members in these batches."""
+        committed = self._settings.reads_committed(live.key.group_id)
         if not found.firsts:
             # An unreadable batch (`BatchChecks.known`) is a hole of its whole length.
             batches = LogBatches(position, (), (), looked_until=found.ends[-1])
-        elif self._settings.reads_committed(live.key.group_id):
+        elif committed:
             batches = deliverable(live, found, position=position)
         else:
             batches = LogBatches(position, found.firsts, found.ends, size_of=found.size_of)
+        now_ms = self._clock.now_ms()
         acquisition = live.state.acquire(
-            member_id,
-            batches,
-            request=request,
-            limits=limits,
-            now_ms=self._clock.now_ms(),
+            member_id, batches, request=request, limits=limits, now_ms=now_ms
         )
         # The holes that the look has found.  Kafka writes them with the next acknowledgement, and
         # until then its lag includes them (docs/differences.md).
@@ -277,8 +278,11 @@ class SharePartitions:
         if live.fenced or not acquisition.ranges:
             return None  # Fenced by the write above, or nothing to acquire.
         # Before the read, which may raise: the locks exist from now on.
-        self._expiry.watch(live)
-        read = read_acquired(live, acquisition.ranges, found)
+        self._expiry.watch(live, now_ms + limits.lock_ms)
+        if request.without_records:
+            read = list_acquired(live, acquisition.ranges, found, committed=committed)
+        else:
+            read = read_acquired(live, acquisition.ranges, found)
         if read.unreadable:
             self._release_unreadable(live, member_id, read.unreadable)
         if not read.fetched.acquired:
@@ -305,16 +309,15 @@ class SharePartitions:
     ) -> Awaitable[None] | None:
         """Apply acknowledgements now; return an awaitable of their durability, None if durable."""
         assert not live.fenced, f"{live}: nothing was awaited since it was looked up"
-        began = self.counters.clock()
+        began, now_ms = self.counters.clock(), self._clock.now_ms()
         limits = self._settings.limits(live.key.group_id)
         try:
-            delta = live.state.acknowledge(
-                member_id, acks, limits=limits, now_ms=self._clock.now_ms()
-            )
+            delta = live.state.acknowledge(member_id, acks, limits=limits, now_ms=now_ms)
         except KafkaError as error:
             # core knows neither the group nor the topic.
             raise type(error)(f"{live} member={member_id!r}: {error}") from error
-        self._expiry.watch(live)  # With a shorter lock duration a renewed lock may expire sooner.
+        # With a shorter lock duration a renewed lock may expire sooner.
+        self._expiry.watch(live, now_ms + limits.lock_ms)
         self._append(live, delta)
         if limits.breaker is not None:
             self.breakers.note(live, limits.breaker)
@@ -461,7 +464,7 @@ class SharePartitions:
         share partition again, and the next fetch would repeat the same work.
         """
         try:
-            self._coordinator.check_writable(live.key)
+            live.check_writable()
         except KafkaStorageError:
             return False
         return True

@@ -261,13 +261,15 @@ class Acquisition(NamedTuple):
 class AcquireRequest(NamedTuple):
     """The number of records that a member asks for.
 
-    ``batch_records`` is the number of records that it would like to acknowledge together. If
+    ``batch_records`` is the number of records that it would like to acknowledge together.
+    ``without_records`` says that it needs only the offsets; others read the records (ADR 0059). If
     ``free`` is not None, only available records of these ranges are acquired (see `key_order`).
     """
 
     records_max: int
     batch_records: int
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    without_records: bool = False
     free: Sequence[tuple[int, int]] | None = None
 
 

@@ -18,7 +18,7 @@ start offset. Memory depends on the records with a key that are not settled, not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from sharegroup.core.delivery.acquisition import Range
@@ -95,27 +95,12 @@ class KeyOrder:
                 self._settle(batch.first, batch.end)
 
     def free(
-        self,
-        partition: SharePartition,
-        count_max: int = NO_OFFSET,
-        *,
-        end: int = NO_OFFSET,
-        rest_end: Callable[[Range], int] | None = None,
+        self, partition: SharePartition, count_max: int = NO_OFFSET, *, end: int = NO_OFFSET
     ) -> list[Range]:
-        """Return the lowest free ranges below ``end``, until they hold ``count_max`` records.
-
-        Then ``rest_end`` is called with the first and the end offset of these. What is free below
-        the offset that it returns belongs to the result, too.
-        """
+        """Return the lowest free ranges below ``end``, until they hold ``count_max`` records."""
         found: list[Range] = []
         count = reached = 0
-        while self._free and self._free[0][0] < end:
-            if count >= count_max:
-                if rest_end is None:
-                    break
-                end, rest_end = min(end, rest_end((found[0][0], found[-1][1]))), None
-                count_max = NO_OFFSET
-                continue
+        while self._free and count < count_max and self._free[0][0] < end:
             first, range_end = heappop(self._free)
             for run in partition.runs(max(first, reached)):
                 if run.first >= range_end:

@@ -22,6 +22,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import sub
+from typing import NamedTuple
 
 from sharegroup.storage.segment.batch_scan import ChunkReader, PlacedBatch, header_at, is_whole_at
 from sharegroup.storage.segment.segment import Segment
@@ -54,15 +56,26 @@ class BatchSpans:
         return self.positions[index + 1] - self.positions[index]
 
 
+class ListedBatch(NamedTuple):
+    """A batch of a log as its header describes it."""
+
+    first: int
+    end: int
+    size: int
+    is_control: bool
+
+
 class Boundaries:
     """Consecutive batches of one segment: their first offsets and positions."""
 
-    __slots__ = ("end_offset", "end_position", "firsts", "positions", "segment")
+    __slots__ = ("controls", "end_offset", "end_position", "firsts", "positions", "segment")
 
     def __init__(self, segment: Segment, *, end_offset: int, end_position: int) -> None:
         self.segment = segment
         self.firsts = array("q")
         self.positions = array("q")
+        self.controls: set[int] = set()
+        """The first offsets of the control batches; nearly always empty."""
         self.end_offset = end_offset
         self.end_position = end_position
 
@@ -72,7 +85,9 @@ class Boundaries:
     def covers(self, segment: Segment, offset: int) -> bool:
         """Return whether ``offset`` of this segment is in one of the batches."""
         firsts = self.firsts
-        return self.segment is segment and len(firsts) > 0 and firsts[0] <= offset < self.end_offset
+        if self.segment is not segment or not firsts:
+            return False
+        return firsts[0] <= offset < self.end_offset
 
     def add(self, first: int, position: int, *, end_offset: int, end_position: int) -> None:
         """Add the batch that follows."""
@@ -83,6 +98,8 @@ class Boundaries:
 
     def drop_first(self, count: int) -> None:
         """Forget the first ``count`` batches."""
+        if self.controls:
+            self.controls.difference_update(self.firsts[:count])
         del self.firsts[:count]
         del self.positions[:count]
 
@@ -94,12 +111,18 @@ class Boundaries:
         if keep < len(self.firsts):
             self.end_position = self.positions[keep]
         self.end_offset = end_offset
+        if self.controls:
+            self.controls.difference_update(self.firsts[keep:])
         del self.firsts[keep:]
         del self.positions[keep:]
 
     def ending_at(self, index: int) -> int:
         """Return the position where the batch before ``index`` ends."""
         return self.positions[index] if index < len(self.positions) else self.end_position
+
+    def size_of(self, low: int, high: int) -> int:
+        """Return the bytes of the batches ``[low, high)``."""
+        return self.ending_at(high) - self.positions[low]
 
     def position_of(self, first: int) -> int:
         """Return the position of the first batch that begins at offset ``first`` or later."""
@@ -139,6 +162,19 @@ class Boundaries:
             ends.append(self.end_offset)
         return ends
 
+    def listed(self, low: int, high: int) -> list[ListedBatch]:
+        """Return the batches ``[low, high)``, without holes."""
+        firsts, positions = self.firsts[low:high], self.positions[low : high + 1]
+        if high == len(self.positions):
+            positions.append(self.end_position)
+        return [
+            ListedBatch(first, end, size, first in self.controls)
+            for first, end, size in zip(
+                firsts, self.ends(low, high), map(sub, positions[1:], positions), strict=False
+            )
+            if size
+        ]
+
 
 class BatchMap:
     """The boundaries of one log that are in memory: the tail and a few windows."""
@@ -159,7 +195,9 @@ class BatchMap:
             end_offset=batch.end_offset,
             end_position=batch.end_position,
         )
-        if len(tail) > TAIL_BATCHES_MAX:
+        if batch.is_control:
+            tail.controls.add(batch.base_offset)
+        if len(tail.firsts) > TAIL_BATCHES_MAX:
             # Half of them at once: dropping one for each append would move the rest each time.
             tail.drop_first(TAIL_BATCHES_MAX // 2)
 
@@ -229,6 +267,8 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
                 )
                 following = header_at(read, following_position, limit=segment.size)
         window.add(first, position, end_offset=following_first, end_position=following_position)
+        if batch is not None and batch.is_control:
+            window.controls.add(first)
         first, position, batch = following_first, following_position, following
         if len(window) >= WINDOW_BATCHES:
             if window.end_offset > offset:

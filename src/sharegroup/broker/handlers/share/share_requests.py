@@ -40,7 +40,7 @@ from sharegroup.ids import (
     topic_id_text,
 )
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.steps import Steps, paced
+from sharegroup.steps import STEP_MASK, Steps, paced
 
 ZERO_ID = UUID(int=0)
 
@@ -115,27 +115,30 @@ def named_partitions(
     """
     named: dict[TopicIdPartition, None] = {}
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
-    wires = ((topic.topic_id, wire) for topic in topics for wire in topic.partitions)
-    for (topic_id, wire), pause in paced(wires):
-        # No topic has the zero id: only this partition fails with UNKNOWN_TOPIC_ID, not the
-        # request.
-        partition = TopicIdPartition(TopicId(topic_id or ZERO_ID), wire.partition_index)
-        named[partition] = None
-        if wire.acknowledgement_batches:
-            # Kafka drops the first mention without an error: an acknowledgement would be lost that
-            # the client takes for confirmed (docs/differences.md).
-            acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
-        if pause:
-            yield
+    count = 0
+    for topic in topics:
+        # No topic has the zero id: only its partitions fail with UNKNOWN_TOPIC_ID, not the request.
+        topic_id = TopicId(topic.topic_id or ZERO_ID)
+        for wire in topic.partitions:
+            partition = TopicIdPartition(topic_id, wire.partition_index)
+            named[partition] = None
+            if wire.acknowledgement_batches:
+                # Kafka drops the first mention without an error: an acknowledgement would be lost
+                # that the client takes for confirmed (docs/differences.md).
+                acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
     return named, acks
 
 
 def _ack_batches(wire: WirePartition) -> tuple[AckBatch, ...]:
-    return tuple(
-        # Not checked here: core refuses malformed ranges, and then only those of this partition.
+    # Not checked here: core refuses malformed ranges, and then only those of this partition.
+    batches = [
         AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
         for batch in wire.acknowledgement_batches
-    )
+    ]
+    return tuple(batches)
 
 
 class Acknowledger(NamedTuple):
