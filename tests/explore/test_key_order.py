@@ -41,7 +41,7 @@ def learnt(partition: SharePartition, keys: Keys) -> Pair:
 
 
 def free(pair: Pair) -> tuple[int, ...]:
-    ranges = pair[1].free(pair[0])
+    ranges = pair[1].free()
     return tuple(offset for first, end in ranges for offset in range(first, end))
 
 
@@ -61,12 +61,13 @@ def steps(world: World, keys: Keys, frozen: bytes, now_ms: int) -> Iterator[tupl
                 if not free(pair):
                     continue
                 request = AcquireRequest(
-                    records_max, 1, AcquireMode.RECORD_LIMIT, free=pair[1].free(pair[0])
+                    records_max, 1, AcquireMode.RECORD_LIMIT, free=pair[1].free()
                 )
                 log = read(world, free(pair)[0], vanished)
                 acquisition = pair[0].acquire(
                     member_id, log, request=request, limits=limits, now_ms=now_ms
                 )
+                pair[1].acquired(acquisition.ranges)
                 yield after("acquire", pair, acquisition.delta)
         for offset in range(world.log_end):
             for kind in AcknowledgeType:

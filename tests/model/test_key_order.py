@@ -99,13 +99,14 @@ class KeyOrderMachine(RuleBasedStateMachine):
         kept = [batch for number, batch in enumerate(found[:-1]) if number not in vanished]
         kept.append(found[-1])
         log = LogBatches(free[0], [first for first, _ in kept], [end for _, end in kept])
-        ranges = self.order.free(self.partition)
+        ranges = self.order.free()
         request = AcquireRequest(records_max, 1, mode, free=ranges)
         model = PartitionModel(self.partition.start_offset, self.partition.end_offset, self.cells())
         expected = expected_of(model, free, log, self.limits, request)
         acquisition = self.partition.acquire(
             member_id, log, request=request, limits=self.limits, now_ms=self.now_ms
         )
+        self.order.acquired(acquisition.ranges)
         self.note(acquisition.delta)
         assert expected == [
             offset for first, end, _ in acquisition.ranges for offset in range(first, end)
@@ -125,7 +126,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
 
     @rule(count_max=st.integers(1, 4))
     def some_free(self, count_max: int) -> None:
-        ranges = self.order.free(self.partition, count_max)
+        ranges = self.order.free(count_max)
         found = [o for first, end in ranges for o in range(first, end)]
         assert found == self.free()[: len(found)]
         assert len(found) >= min(count_max, len(self.free()))
@@ -191,7 +192,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
     @invariant()
     def free_is_the_sentence(self) -> None:
         self.partition.check()
-        found = self.order.free(self.partition)
+        found = self.order.free()
         assert [o for first, end in found for o in range(first, end)] == self.free()
         known = [o for o, cell in self.cells().items() if cell.state in OPEN]
         assert len(self.order) <= len(self.keys)

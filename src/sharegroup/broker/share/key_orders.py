@@ -137,7 +137,7 @@ class KeyOrders:
             self._all.add(known)
         # More than are wanted, because those that lie together are chosen.
         count_max = CHOICE_FACTOR * request.records_max
-        free = known.order.free(live.state, count_max, end=end)
+        free = known.order.free(count_max, end=end)
         if sum(range_end - first for first, range_end in free) < count_max:
             self._learn_more(live, known, limits, end)
         if not free:

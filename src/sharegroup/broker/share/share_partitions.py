@@ -272,6 +272,8 @@ class SharePartitions:
         acquisition = live.state.acquire(
             member_id, batches, request=request, limits=limits, now_ms=now_ms
         )
+        if live.key_order is not None:
+            live.key_order.order.acquired(acquisition.ranges)
         # The holes that the look has found.  Kafka writes them with the next acknowledgement, and
         # until then its lag includes them (docs/differences.md).
         self._append_unattended(live, acquisition.delta)

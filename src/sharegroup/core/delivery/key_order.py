@@ -18,11 +18,11 @@ start offset. Memory depends on the records with a key that are not settled, not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import heappop, heappush
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
 
 from sharegroup.core.delivery.acquisition import Range
-from sharegroup.core.delivery.delivery import ACQUIRED, AVAILABLE, Delta
+from sharegroup.core.delivery.delivery import ACQUIRED, AVAILABLE, Acquired, Delta
 from sharegroup.core.delivery.share_partition import SharePartition
 
 NO_OFFSET = 2**63 - 1
@@ -38,6 +38,7 @@ class KeyOrder:
         "_first_of",
         "_free",
         "_hashes",
+        "_held",
         "_last_of",
         "_start",
         "known_end",
@@ -50,8 +51,10 @@ class KeyOrder:
         self._last_of: dict[int, int] = {}
         self._behind: dict[int, int] = {}
         """The next offset of a chain; it may be settled, if the log lost it before its turn."""
+        self._held: set[int] = set()
+        """Acquired records behind the first of their chain, from before they were ordered."""
         self._free: list[Range] = []
-        """A heap with every free record; its other entries are stale."""
+        """The ranges of the free records, in order and without overlaps."""
 
     def __len__(self) -> int:
         """The number of records that take memory."""
@@ -77,6 +80,8 @@ class KeyOrder:
             while offset < run_end:
                 if is_open and offset >= run.first:
                     self._link(offset, digest)
+                    if run.value.state is ACQUIRED and self._first_of[digest] != offset:
+                        self._held.add(offset)
                 offset, digest = next(keyed, (NO_OFFSET, 0))
             if run.value.state is AVAILABLE:
                 self._release(run.first, run_end)
@@ -94,29 +99,21 @@ class KeyOrder:
             else:
                 self._settle(batch.first, batch.end)
 
-    def free(
-        self, partition: SharePartition, count_max: int = NO_OFFSET, *, end: int = NO_OFFSET
-    ) -> list[Range]:
+    def acquired(self, ranges: Iterable[Acquired]) -> None:
+        """Note that free records were acquired."""
+        for first, end, _ in ranges:
+            self._take(first, end)
+
+    def free(self, count_max: int = NO_OFFSET, *, end: int = NO_OFFSET) -> list[Range]:
         """Return the lowest free ranges below ``end``, until they hold ``count_max`` records."""
         found: list[Range] = []
-        count = reached = 0
-        while self._free and count < count_max and self._free[0][0] < end:
-            first, range_end = heappop(self._free)
-            for run in partition.runs(max(first, reached)):
-                if run.first >= range_end:
-                    break
-                if run.value.state is AVAILABLE:
-                    run_end = min(run.end, range_end)
-                    count += run_end - run.first
-                    if found and found[-1][1] == run.first:
-                        found[-1] = (found[-1][0], run_end)
-                    else:
-                        found.append((run.first, run_end))
-            reached = max(reached, range_end)
-        # They stay free until they are acquired, and are stale then.
-        for free_range in found:
-            heappush(self._free, free_range)
-        return [(first, min(range_end, end)) for first, range_end in found]
+        count = 0
+        for first, range_end in self._free:
+            if count >= count_max or first >= end:
+                break
+            found.append((first, min(range_end, end)))
+            count += range_end - first
+        return found
 
     def _link(self, offset: int, digest: int) -> None:
         self._hashes[offset] = digest
@@ -132,16 +129,18 @@ class KeyOrder:
         free.
         """
         for offset in self._known(first, end):
+            self._held.discard(offset)
             if self._first_of[self._hashes[offset]] != offset:
                 if first < offset:
-                    heappush(self._free, (first, offset))
+                    insort(self._free, (first, offset))
                 first = offset + 1
         if first < end:
-            heappush(self._free, (first, end))
+            insort(self._free, (first, end))
 
     def _settle(self, first: int, end: int) -> None:
         """Note that the records of a range are settled: the next ones of their keys are free."""
         for offset in self._known(first, end):
+            self._held.discard(offset)
             digest = self._hashes.pop(offset)
             if self._first_of[digest] != offset:
                 continue  # The chain is followed past it when its turn comes.
@@ -152,7 +151,21 @@ class KeyOrder:
                 del self._first_of[digest], self._last_of[digest]
             else:
                 self._first_of[digest] = following
-                heappush(self._free, (following, following + 1))
+                if following not in self._held:
+                    insort(self._free, (following, following + 1))
+        # At last, because the next record of a key may be settled with the one before.
+        self._take(first, end)
+
+    def _take(self, first: int, end: int) -> None:
+        """Remove a range from the free records, as far as it is among them."""
+        free = self._free
+        low = bisect_left(free, (first,))
+        if low and free[low - 1][1] > first:
+            low -= 1
+        high = bisect_left(free, (end,), low)
+        if low < high:
+            before, behind = (free[low][0], first), (end, free[high - 1][1])
+            free[low:high] = [part for part in (before, behind) if part[0] < part[1]]
 
     def _known(self, first: int, end: int) -> list[int]:
         """Return the offsets of a range that have a key and are not settled, in order."""
