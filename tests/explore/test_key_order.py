@@ -109,7 +109,9 @@ def check(keys: Keys, state: State, free_offsets: tuple[int, ...]) -> None:
             lowest.setdefault(key, offset)
 
 
-@pytest.mark.parametrize("keys", [(1, 1, 1), (1, 2, 1), (1, None, 1), (1, 1, 2)])
+@pytest.mark.parametrize(
+    "keys", [(1, 1, 1), (1, 2, 1), pytest.param((1, None, 1), marks=pytest.mark.slow), (1, 1, 2)]
+)
 def test_every_state_of_records_that_are_ordered_by_key(keys: Keys) -> None:
     limits = SharePartitionLimits(lock_ms=1, delivery_count_max=2, dead_letters=keys[1] is None)
     world = World(limits, ((0, 1), (1, 3)), (A,), may_vanish=(0, 1))

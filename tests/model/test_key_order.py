@@ -221,5 +221,5 @@ def expected_of(
 
 TestKeyOrder = KeyOrderMachine.TestCase
 TestKeyOrder.settings = settings(
-    max_examples=int(EXAMPLES or 40), stateful_step_count=40, deadline=None
+    max_examples=int(EXAMPLES or 30), stateful_step_count=40, deadline=None
 )
