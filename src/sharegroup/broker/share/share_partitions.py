@@ -299,6 +299,9 @@ class SharePartitions:
             return True
         if not self.can_settle(live):
             return True
+        # Records that are not free may be available; when more keys are known, that is an event.
+        if live.key_order is not None and not live.key_order.order.free(1):
+            return False
         limits = self._settings.limits(key.group_id)
         has_some = live.state.next_fetch_offset() < self._readable_end(live)
         return has_some and self._can_take(live, limits)
