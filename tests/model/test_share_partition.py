@@ -49,7 +49,11 @@ LIMITS = st.builds(
 )
 TYPES = st.integers(0, 4)
 WANTED = st.builds(
-    AcquireRequest, st.integers(1, 10), st.integers(0, 6), st.sampled_from(AcquireMode)
+    AcquireRequest,
+    st.integers(1, 10),
+    st.integers(0, 6),
+    st.sampled_from(AcquireMode),
+    free=st.none(),
 )
 LOG = st.lists(
     st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)), min_size=3, max_size=8

@@ -30,6 +30,7 @@ from tests.sim.messages import (
 PARTITIONS_MAX = 4
 TOPIC_EXISTS = 36
 PAUSED = "sharegroup.paused"
+ORDER_BY = "sharegroup.order.by"
 BREAKER = "sharegroup.breaker.failure.percent"
 DELIVERS = {PAUSED: "false", BREAKER: "0"}
 """Settings with which nothing withholds a group's records."""
@@ -152,6 +153,8 @@ class Administrator:
                 },
             )
         )
+        if ORDER_BY not in self.group_settings and self.chance.random() < 0.1:
+            settings = {ORDER_BY: self.chance.choice(("none", "key"))}
         group = self.chance.choice(self.board.groups)
         if not DELIVERS.keys().isdisjoint(settings):
             self.withheld.add(group)  # Also where the answer may be lost.

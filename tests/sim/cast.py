@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.sim.admins import Administrator, Reader
+from tests.sim.admins import ORDER_BY, Administrator, Reader
 from tests.sim.board import Board
 from tests.sim.checker import Checker
 from tests.sim.consumers import Consumer
@@ -203,6 +203,8 @@ def group_settings_of(plan: Plan) -> dict[str, str]:
     settings = {"share.auto.offset.reset": plan.offset_reset}
     if plan.reads_committed:
         settings["share.isolation.level"] = "read_committed"
+    if plan.by_key:
+        settings[ORDER_BY] = "key"
     if "dead_letters" in plan.jobs:
         settings["errors.deadletterqueue.topic.name"] = "dlq.*"
         settings["errors.deadletterqueue.copy.record.enable"] = "true"

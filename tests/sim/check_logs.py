@@ -69,6 +69,8 @@ class LogView:
     sequences: dict[bytes, tuple[Epoch, int]] = field(default_factory=dict)
     """Producer's epoch and sequence of a value."""
     confirmed: dict[int, bytes] = field(default_factory=dict)
+    keys: dict[int, bytes] = field(default_factory=dict)
+    """Keys of confirmed records, by offset."""
     outcomes: dict[bytes, Outcome] = field(default_factory=dict)
     """Of values that were written in transactions."""
     has_markers: bool = False
@@ -130,6 +132,8 @@ class LogChecks:
         for index, record in enumerate(decode_records(records)):
             value = bytes(record.value or b"")
             view.confirmed[base_offset + index] = value
+            if record.key is not None:
+                view.keys[base_offset + index] = bytes(record.key)
             self._seen(partition, view, base_offset + index, value)
 
     def delivered(

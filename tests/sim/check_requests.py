@@ -56,6 +56,7 @@ class ShareRequests:
         incarnation: Callable[[str, Partition], object],
         soon: Soon,
         reads_committed: bool,
+        by_key: bool,
         report: Report,
     ) -> None:
         self.shares = shares
@@ -64,6 +65,7 @@ class ShareRequests:
         self._incarnation = incarnation
         self._soon = soon
         self._reads_committed = reads_committed
+        self._by_key = by_key
         self._report = report
         self._asked: dict[Exchange, Asked] = {}
 
@@ -246,6 +248,8 @@ class ShareRequests:
                     self.logs.check_committed(where, offset, values[offset])
                 if offset not in offsets and not self.logs.view(where).has_markers:
                     self._report(f"S3: {request.group_id} {where}-{offset} has no record")
+                if self._by_key:
+                    self._check_key_order(request.group_id, where, offset)
                 self.shares.delivered(
                     request.group_id,
                     where,
@@ -258,6 +262,18 @@ class ShareRequests:
                     acquired_in=asked.incarnations.get(where),
                     log_start=self.logs.view(where).deletable_to,
                 )
+
+    def _check_key_order(self, group: str, where: Partition, offset: int) -> None:
+        """S13: all records of the same key before this one are settled."""
+        view, log = self.shares.view(group, where), self.logs.view(where)
+        if view.is_unsure or view.was_reset or offset not in log.keys:
+            return
+        start = max(log.deletable_to, view.start_offset or 0)
+        for lower, key in log.keys.items():
+            if start <= lower < offset and key == log.keys[offset]:
+                is_nothing = log.may_be_no_record(lower, reads_committed=self._reads_committed)
+                if not is_nothing and not self.shares.may_be_over(view, self._group(group), lower):
+                    self._report(f"S13: {group} {where}-{offset} comes before {lower} is settled")
 
 
 def _requested(topics: Iterable[Any]) -> Iterator[tuple[Partition, Any]]:

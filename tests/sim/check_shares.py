@@ -1,4 +1,4 @@
-"""What must hold of share groups (S1 to S9, S11), checked against what the broker has written.
+"""What must hold of share groups (S1 to S9, S11, S13), checked against what the broker has written.
 
     S1   a record has one owner at a time, and only its owner settles it, while its lock lasts
     S2   what was confirmed as accepted or rejected is never delivered again
@@ -9,6 +9,8 @@
     S7   the lag counts all that is not settled
     S9   session, member and state epochs go up; an old one is refused
     S11  every group is checked by itself, so what one does to another one shows as S1 to S7
+    S13  in a group that is ordered by key, a record is delivered only if all records of its key
+         before it are settled (checked in `check_requests`, which knows the log)
 
 S3 (never lost) is checked at the end (`world`): all that is not settled is delivered again.
 S8 compares share partitions before and after a restart (`machine`), S10 is in `check_letters`;

@@ -56,6 +56,7 @@ class Checker:
             incarnation=incarnation,
             soon=soon,
             reads_committed=plan.reads_committed,
+            by_key=plan.by_key and plan.offset_reset == "earliest",
             report=self.problems.append,
         )
         self._retained: set[str] = set()

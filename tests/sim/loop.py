@@ -28,6 +28,9 @@ AT_ONE_INSTANT_MAX = 20_000
 ROUNDING_US = 0.000_1
 """Times come as seconds in floats."""
 
+EXECUTOR_SECONDS = 0.000_5
+"""Time that work in a thread takes."""
+
 TIMERS_CANCELLED_MIN = 200
 BURIAL_SECONDS = 60.0
 
@@ -136,6 +139,21 @@ class SimLoop(asyncio.BaseEventLoop):
             task.cancel()
         if tasks:
             self.run_until_complete(asyncio.wait(tasks, timeout=BURIAL_SECONDS))
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """Threads would be no function of the inputs: the work is done here, a little later."""
+        future = self.create_future()
+
+        def work() -> None:
+            if future.done():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001  Raised where the result is awaited.
+                future.set_exception(error)
+
+        self.call_later(EXECUTOR_SECONDS, work)
+        return future
 
     # What asyncio's base class asks for.
 

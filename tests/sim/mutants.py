@@ -18,6 +18,7 @@ from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.client.share.ranges import share_ranges
 from sharegroup.core.delivery import share_partition
 from sharegroup.core.delivery.delivery import Acquired, Delta, RecordState
+from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import PersistedState, StateSummary
 from sharegroup.core.groups.modern import modern_groups, reconciliation
@@ -57,6 +58,8 @@ class Mutant:
         traits = {*plan.faults, *plan.features, *plan.jobs, f"locks_max={plan.locks_max}"}
         if plan.modern_members:
             traits |= set(MODERN)
+        if plan.by_key and plan.offset_reset == "earliest":
+            traits |= set(BY_KEY)
         if plan.spark_query:
             traits |= set(SPARK)
         return set(self.needs) <= traits
@@ -238,6 +241,7 @@ def _settle(state: SharePartition, acks: Any) -> None:
 
 
 MODERN = ("modern_members",)
+BY_KEY = ("by_key",)
 """What shows a mutant of consumer groups of KIP-848."""
 
 
@@ -377,6 +381,7 @@ MUTANTS = (
         _restored_without_counts,
         ("restart",),
     ),
+    Mutant("S13", "every record is free", KeyOrder, "_link", _value(None), BY_KEY),
     Mutant("S9", "any session epoch will do", ShareSessions, "_expected", _any_epoch),
     Mutant("S9", "any member epoch will do", share_groups, "check_member", _value(None)),
     Mutant(

@@ -10,7 +10,13 @@ from sharegroup.wire.batches.records import encode_batch
 from tests.sim.board import Board
 from tests.sim.client import Client, NoAnswer
 from tests.sim.clock import WALL_START_MS
-from tests.sim.messages import NO_SUCH_TOPIC, Partition, make_init_producer_id, make_produce
+from tests.sim.messages import (
+    NO_SUCH_TOPIC,
+    Partition,
+    key_of,
+    make_init_producer_id,
+    make_produce,
+)
 
 TRIES_MAX = 12
 """After this a producer gives a batch up, and an idempotent one begins anew with another id."""
@@ -83,7 +89,7 @@ class Producer:
         return [b"%s/%d/%b" % (self.name.encode(), self.count - i, filling) for i in range(many)]
 
     def _batch(self, partition: Partition, values: list[bytes]) -> bytearray:
-        records = [(None, value, WALL_START_MS, ()) for value in values]
+        records = [(key_of(value), value, WALL_START_MS, ()) for value in values]
         if not self.is_idempotent:
             return encode_batch(records)
         return encode_batch(

@@ -77,6 +77,8 @@ class Plan:
     """Members of a consumer group of KIP-848."""
     spark_query: bool
     """Whether a Spark query reads the topics, in a group of its own."""
+    by_key: bool
+    """Whether share groups are ordered by key from the beginning."""
 
     @property
     def completion_max(self) -> int:
@@ -91,7 +93,7 @@ class Plan:
             f"topics={self.topics} groups={self.groups} members={self.members} "
             f"consumers={self.consumers} own_clients={self.own_clients} "
             f"pipelines={self.pipelines} modern_members={self.modern_members} "
-            f"spark_query={self.spark_query} "
+            f"spark_query={self.spark_query} by_key={self.by_key} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
 
@@ -129,6 +131,7 @@ def plan_of(seed: int) -> Plan:
         pipelines=random.Random(f"pipelines {seed}").random() < 0.4,
         modern_members=random.Random(f"modern {seed}").choice((0, 0, 2, 3)),
         spark_query=random.Random(f"spark {seed}").random() < 0.4,
+        by_key=random.Random(f"by key {seed}").random() < 0.3,
     )
 
 

@@ -24,7 +24,7 @@ from tests.sim.check_logs import LogChecks, Outcome
 from tests.sim.clock import WALL_START_MS
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
-from tests.sim.messages import Partition
+from tests.sim.messages import Partition, key_of
 
 LAST_PRODUCER_ID = 1_000_000
 """The ids are counted down from here: a broker gives its clients ids above those in its logs."""
@@ -94,7 +94,7 @@ class Transactor:
             for index in range(self.chance.randint(1, 4))
         ]
         batch = encode_batch(
-            [(None, value, WALL_START_MS, ()) for value in values],
+            [(key_of(value), value, WALL_START_MS, ()) for value in values],
             producer_id=transaction.producer_id,
             producer_epoch=0,
             base_sequence=first,

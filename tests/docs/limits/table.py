@@ -340,6 +340,22 @@ RECORDS: tuple[Limit, ...] = (
         metric="sharegroup_unreadable_batches_total",
     ),
     Limit(
+        setting="broker.share.key_orders:KEYS_MAX",
+        unit="records",
+        bounds="records with a key that are known of one share partition, if its group has "
+        "`sharegroup.order.by=key`",
+        answer="the share partition delivers no records behind these until some are settled",
+        metric="sharegroup_key_order_records",
+    ),
+    Limit(
+        setting="broker.share.key_orders:ALL_KEYS_MAX",
+        unit="records",
+        bounds="the same for all share partitions together, but each may know "
+        "`broker.share.key_orders:KEYS_MIN` records",
+        answer="the share partition delivers no records behind these until some are settled",
+        metric="sharegroup_key_order_records",
+    ),
+    Limit(
         setting="storage.log.compaction:BATCH_RECORDS_MAX",
         unit="records",
         bounds="records of a batch that compaction decodes",

@@ -59,6 +59,7 @@ NOT_SHOWN = {
             *("sharegroup_client_metrics_values_total", "sharegroup_acls"),
             *("sharegroup_throttle_seconds_total", "sharegroup_client_quota_entities"),
             *("sharegroup_client_quota_meters", "sharegroup_scram_credentials"),
+            *("sharegroup_key_order_records",),
         ),
         "a number of things or requests; another panel shows their effect",
     ),

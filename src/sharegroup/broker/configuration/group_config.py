@@ -393,6 +393,13 @@ class GroupConfig(ConfigPart):
         "While true, members of this share group receive no records; what they hold they can still "
         "acknowledge, release and renew. Apache Kafka has no such setting.",
     )
+    order_by: str = key(
+        "sharegroup.order.by",
+        "none",
+        "With `key`, members of this share group receive one record of a key at a time within a "
+        "partition, in the order of the log. Apache Kafka has no such setting.",
+        choices=("none", "key"),
+    )
     breaker_percent: int = key(
         "sharegroup.breaker.failure.percent",
         0,

@@ -151,8 +151,14 @@ SHARE_GROUPS: tuple[Family, ...] = (
     ),
     SHARE_PARTITIONS_LOADED := Family(
         "sharegroup_share_partitions", MetricType.GAUGE, "share partitions",
-        "Share partitions in memory (loaded), and the number of these that are at their limit of "
-        "runs and deliver no new records until some are settled (full).", ("state",),
+        "Share partitions in memory (loaded), and the number of these that deliver no new records "
+        "until some are settled, because they are at their limit of runs (full) or of records "
+        "whose keys they know (keys_full).", ("state",),
+    ),
+    KEY_ORDER_RECORDS := Family(
+        "sharegroup_key_order_records", MetricType.GAUGE, "records",
+        "Records whose keys are known, of all share partitions whose group has "
+        "`sharegroup.order.by=key`.",
     ),
     DELIVERY_STOPPED := Family(
         "sharegroup_share_group_delivery_stopped", MetricType.GAUGE, "share groups",

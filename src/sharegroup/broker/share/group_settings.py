@@ -86,6 +86,7 @@ class GroupSettings:
                 completion_bytes_max=broker.completion_bytes_max,
                 paused=group.paused,
                 breaker=_breaker(group),
+                by_key=group.order_by == "key",
             )
             if _is_kept(group_id):
                 self._limits[group_id] = limits

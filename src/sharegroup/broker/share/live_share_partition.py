@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import SharePartitionKey, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
+
+
+class LiveKeyOrder:
+    """The key order of one loaded share partition."""
+
+    __slots__ = ("__weakref__", "is_full", "is_learning", "order")
+
+    def __init__(self, start_offset: int) -> None:
+        self.order = KeyOrder(start_offset)
+        self.is_learning = False
+        self.is_full = False
+        """Whether the limit was reached when a fetch last wanted more."""
 
 
 class LiveSharePartition:
@@ -29,6 +42,7 @@ class LiveSharePartition:
         "fenced",
         "full",
         "key",
+        "key_order",
         "last_write",
         "log",
         "look_count",
@@ -67,6 +81,8 @@ class LiveSharePartition:
         """First offsets of the batches whose check is under way."""
         self.sound_from = self.sound_until = 0
         """All batches in ``[sound_from, sound_until)`` can be delivered."""
+        self.key_order: LiveKeyOrder | None = None
+        """None if the group's records are not ordered by key, or were not looked for yet."""
         self.full = False
         """Whether the limit of runs was reached at the last fetch."""
         self.crowded = False

@@ -26,6 +26,7 @@ from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
 from sharegroup.broker.share.group_breakers import GroupBreakers
 from sharegroup.broker.share.group_settings import GroupSettings
+from sharegroup.broker.share.key_orders import KeyOrders
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.lock_expiry import RUNS_AT_ONCE, LockExpiry
 from sharegroup.broker.share.persister import Persister, for_clients
@@ -76,6 +77,7 @@ class SharePartitions:
         "batch_checks",
         "breakers",
         "counters",
+        "key_orders",
     )
 
     def __init__(
@@ -95,6 +97,11 @@ class SharePartitions:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self.batch_checks = BatchChecks(waiting.wake)
         self.breakers = GroupBreakers(clock, self._wake_group)
+        self.key_orders = KeyOrders(
+            self.batch_checks,
+            waiting.wake,
+            lambda live: settings.reads_committed(live.key.group_id),
+        )
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[object]] = set()
@@ -211,7 +218,13 @@ class SharePartitions:
             # Writes of this loop may fail, which fences the share partition.
             if live.fenced or position >= end or not self._can_take(live, limits):
                 return None
-            spans = log_batches(live, request, position=position, end=end, bytes_max=bytes_max)
+            if limits.by_key:
+                found = self.key_orders.look(live, request, limits, end=end, bytes_max=bytes_max)
+                if found is None:
+                    return None
+                position, request, spans = found
+            else:
+                spans = log_batches(live, request, position=position, end=end, bytes_max=bytes_max)
             # If all batches together are not large, none is: the usual fetch pays one subtraction.
             if spans.ends[-1] - spans.firsts[0] > THIN_BATCH_RECORDS:
                 known_spans = self.batch_checks.known(live, spans)
@@ -227,7 +240,9 @@ class SharePartitions:
             live.crowded = not live.state.can_acquire(limits)
             # Without progress another look would find the same.  Progress without records means
             # that only holes were archived, so records may follow.
-            if fetched is not None or live.state.next_fetch_offset() <= position:
+            if fetched is not None or live.state.takeable_count(
+                position, position + 1, count_max=1
+            ):
                 if fetched is not None and limits.breaker is not None:
                     self.breakers.acquired(group_id)
                 return fetched
@@ -258,6 +273,8 @@ class SharePartitions:
         acquisition = live.state.acquire(
             member_id, batches, request=request, limits=limits, now_ms=now_ms
         )
+        if live.key_order is not None:
+            live.key_order.order.acquired(acquisition.ranges)
         # The holes that the look has found.  Kafka writes them with the next acknowledgement, and
         # until then its lag includes them (docs/differences.md).
         self._append_unattended(live, acquisition.delta)
@@ -283,6 +300,9 @@ class SharePartitions:
             return True
         if not self.can_settle(live):
             return True
+        # Records that are not free may be available; when more keys are known, that is an event.
+        if live.key_order is not None and not live.key_order.order.free(1):
+            return False
         limits = self._settings.limits(key.group_id)
         has_some = live.state.next_fetch_offset() < self._readable_end(live)
         return has_some and self._can_take(live, limits)
@@ -354,6 +374,8 @@ class SharePartitions:
         """
         for key, live in self._live.items():
             if group_id in (None, key.group_id):
+                # Learnt anew if the records are still ordered; the isolation may have changed.
+                live.key_order = None
                 # A breaker that is new knows nothing of what was before.
                 live.noted_outcomes = live.state.outcomes
                 if self._settings.limits(key.group_id).breaker is None:
@@ -476,6 +498,10 @@ class SharePartitions:
             self._fence(live)
             raise for_clients(error) from error
         live.last_write = ticket
+        if live.key_order is not None:
+            live.key_order.order.follow(delta)
+            # What is settled frees the next record of its key, or makes room for more.
+            self._waiting.wake(live.key)
         # Released records can be fetched from now on, and settled records make room.
         states = {batch.state for batch in delta.batches}
         if live.starved or RecordState.AVAILABLE in states:

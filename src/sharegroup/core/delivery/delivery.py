@@ -262,13 +262,15 @@ class AcquireRequest(NamedTuple):
     """The number of records that a member asks for.
 
     ``batch_records`` is the number of records that it would like to acknowledge together.
-    ``without_records`` says that it needs only the offsets; others read the records (ADR 0059).
+    ``without_records`` says that it needs only the offsets; others read the records (ADR 0059). If
+    ``free`` is not None, only available records of these ranges are acquired (see `key_order`).
     """
 
     records_max: int
     batch_records: int
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
     without_records: bool = False
+    free: Sequence[tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +283,8 @@ class SharePartitionLimits:
     bytes. ``runs_max`` limits memory and the size of a state snapshot. ``renewal`` says whether
     members may renew their locks (KIP-1240). ``dead_letters`` says whether records that failed for
     good are copied before they are archived (KIP-1191). While ``paused``, nothing is acquired; held
-    records can be settled and renewed. ``breaker`` is for the callers of `SharePartition`, which
-    knows only one share partition.
+    records can be settled and renewed. ``breaker`` and ``by_key`` are for the callers of
+    `SharePartition`, which knows neither other share partitions nor keys.
     """
 
     # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`, and
@@ -297,6 +299,7 @@ class SharePartitionLimits:
     completion_bytes_max: int = 1024 * 1024
     paused: bool = False
     breaker: BreakerLimits | None = None
+    by_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,11 @@ class SharePartition:
         # Below 0 if a log batch was completed above the limit, or the limit was lowered.
         locks_left = limits.in_flight_max - self._counts[ACQUIRED]
         budget = AcquireBudget(log, request, locks_left=locks_left, limits=limits)
+        if request.free is not None:
+            taken = self._lock_free(member_id, lock_deadline_ms, request.free, budget)
+            return Acquisition(
+                entries(taken, log, request), self._delta(absent) if absent else None
+            )
         taken = self._lock_waiting(member_id, lock_deadline_ms, log.firsts[0], budget)
         # While records are isolated, nothing else may come with them, not even new records.
         if not budget.isolating and not self.is_full(limits):
@@ -338,6 +343,14 @@ class SharePartition:
         # acknowledgement as in Kafka (differences.md).
         return self._delta([])
 
+    def see(self, end: int) -> None:
+        """Make the offsets below ``end`` available that are not in the map yet.
+
+        Nothing durable changes, because a restart takes such offsets for new ones.
+        """
+        if end > self._runs.end:
+            self._append(end, NEW)
+
     def checkpoint(self) -> Delta:
         """Return all durable state at once: what `restore` needs to rebuild this share partition.
 
@@ -427,6 +440,32 @@ class SharePartition:
         for first in still_available:
             self._available.note(first)
         return taken
+
+    def _lock_free(
+        self,
+        member_id: MemberId,
+        lock_deadline_ms: int,
+        free: Sequence[Range],
+        budget: AcquireBudget,
+    ) -> list[Acquired]:
+        """Acquire available records of these ranges."""
+        locked: list[Run[InFlightState]] = []
+        for range_first, range_end in free:
+            for first, run_end, value in self._runs.between(range_first, range_end):
+                if budget.locks_left <= 0 or first >= budget.stop:
+                    break
+                if value.state is not AVAILABLE:
+                    continue
+                end = budget.take(first, run_end, 0 if value.told_apart else value.delivery_count)
+                if first < end:
+                    count = value.delivery_count + 1
+                    lock = (ACQUIRED, count, member_id, lock_deadline_ms, value.told_apart)
+                    locked.append(Run(first, end, InFlightState(*lock)))
+        self._change(locked, was=AVAILABLE)
+        for _, end, _ in locked:
+            if end < self._runs.end:
+                self._available.note(end)  # The rest of the run, if there is any.
+        return [Acquired(first, end, value.delivery_count) for first, end, value in locked]
 
     def _lock_unseen(
         self,
