@@ -11,8 +11,8 @@ delivery count limit.
 A renewal keeps a record ACQUIRED and its delivery count; only the lock deadline changes. ARCHIVING
 is for groups with a dead-letter queue (KIP-1191): the record is not delivered any more, and it is
 settled when its copy in that queue is durable. Without a queue it is ARCHIVED at once. ACKNOWLEDGED
-and ARCHIVED are terminal. State and delivery count are durable once a record was released or
-settled. The member, the lock deadline and the reason for a copy are only in memory.
+and ARCHIVED are terminal. State, delivery count and the reason for a copy are durable once a record
+was released or settled. The member and the lock deadline are only in memory.
 
 This module has plain values only: the arguments of a share partition (`AckBatch`, `LogBatches`,
 `SharePartitionLimits`), its results (`Acquired`), and what must become durable first (`Delta`).
@@ -43,7 +43,10 @@ class RecordState(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a record is not delivered any more; consumers of the dead-letter queue read it."""
+    """Why a record is not delivered any more; consumers of the dead-letter queue read it.
+
+    The numbers are stored (`StateBatch`); 0 stands for a reason that is not known.
+    """
 
     REJECTED = 1  # A member rejected it.
     EXHAUSTED = 2  # It reached the delivery count limit.
@@ -57,6 +60,8 @@ ARCHIVING = RecordState.ARCHIVING
 ARCHIVED = RecordState.ARCHIVED
 
 TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
+
+REASONS = {reason.value: reason for reason in Reason}
 
 STATE_AFTER: dict[int, RecordState] = {
     # Never ARCHIVING: there is no record to copy. Kafka, too, copies no gap to a dead-letter queue.
@@ -84,7 +89,7 @@ class InFlightState(NamedTuple):
     ``member_id`` and ``lock_deadline_ms`` are set exactly while the state is ACQUIRED.
     ``told_apart`` means that a member released the record in a request that settled others, and no
     delivery failed since. The member has chosen to retry it, so it is not isolated (see
-    `acquisition`). ``reason`` is set while the state is ARCHIVING, unless it was lost in a restart
+    `acquisition`). ``reason`` is set while the state is ARCHIVING, unless the stored state has none
     (see `DeadLetterRange`).
     """
 
@@ -176,12 +181,23 @@ class Acquired(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """The durable part of a run: its offset range, state and delivery count."""
+    """The durable part of a run: its offset range, state and delivery count.
+
+    ``due_ms`` is the time from which AVAILABLE records are delivered again; 0 means at once.
+    ``reason`` is the number of the `Reason` of ARCHIVING records; 0 means that it is not known.
+    """
 
     first: int
     end: int
     state: RecordState
     delivery_count: int
+    due_ms: int = 0
+    reason: int = 0
+
+
+def stored(first: int, end: int, value: InFlightState) -> StateBatch:
+    """Return the durable part of a run that is not acquired."""
+    return StateBatch(first, end, value.state, value.delivery_count, reason=value.reason or 0)
 
 
 def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBatch, ...]:
@@ -193,7 +209,7 @@ def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBa
             continue
         if joined_batches:
             last = joined_batches[-1]
-            if last.end == batch.first and last[2:] == batch[2:]:  # Equal state and count.
+            if last.end == batch.first and last[2:] == batch[2:]:  # Equal but for the offsets.
                 joined_batches[-1] = last._replace(end=batch.end)
                 continue
         joined_batches.append(batch)
@@ -203,8 +219,9 @@ def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBa
 class DeadLetterRange(NamedTuple):
     """Records to be copied to the group's dead-letter queue, with the reason.
 
-    The reason is not durable. After a restart it is derived from the delivery count, as in Kafka: a
-    record at the delivery count limit counts as exhausted, any other as rejected.
+    If the stored state has no reason, because Apache Kafka wrote it, the reason is derived from the
+    delivery count, as there: a record at the delivery count limit counts as exhausted, any other as
+    rejected.
     """
 
     first: int

@@ -44,6 +44,7 @@ from sharegroup.core.delivery.delivery import (
     ARCHIVING,
     AVAILABLE,
     NEW,
+    REASONS,
     TERMINAL,
     AckBatch,
     Acquired,
@@ -61,6 +62,7 @@ from sharegroup.core.delivery.delivery import (
     joined,
     renewed,
     settled,
+    stored,
 )
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
 from sharegroup.core.delivery.run_heaps import LockEnds, RunsInState
@@ -112,7 +114,9 @@ class SharePartition:
                 partition._append(first, NEW)
                 # `told_apart` is not durable, so after a restart every returned record counts as
                 # suspicious.
-                partition._append(end, InFlightState(batch.state, batch.delivery_count))
+                reason = REASONS.get(batch.reason) if batch.state is ARCHIVING else None
+                value = InFlightState(batch.state, batch.delivery_count, reason=reason)
+                partition._append(end, value)
         # The stored start offset may trail: as in Kafka, it is that of the last write.
         partition._advance_start()
         return partition
@@ -291,7 +295,7 @@ class SharePartition:
             if state is not ARCHIVING:
                 continue
             if reason is None:
-                # Reasons are not durable. After a restart the delivery count is the only evidence.
+                # Apache Kafka wrote the state, so the delivery count is the only evidence.
                 is_exhausted = delivery_count >= limits.delivery_count_max
                 reason = Reason.EXHAUSTED if is_exhausted else Reason.REJECTED
             dead_letters.append(DeadLetterRange(run.first, run.end, delivery_count, reason))
@@ -343,11 +347,11 @@ class SharePartition:
         batches = [
             StateBatch(run.first, run.end, AVAILABLE, run.value.delivery_count - 1)
             if run.value.state is ACQUIRED
-            else StateBatch(run.first, run.end, *run.value[:2])
+            else stored(*run)
             for run in self._runs
         ]
         # `restore` makes offsets without a batch new, so new runs need none.
-        return self._delta(batch for batch in batches if batch[2:] != NEW[:2])
+        return self._delta(batch for batch in batches if batch[2:4] != NEW[:2])
 
     def runs(self, first: int = 0) -> Iterator[Run[InFlightState]]:
         """Return the runs from ``first`` on; the partition must not change meanwhile."""
@@ -517,11 +521,7 @@ class SharePartition:
         # Before the delta, which has the new start offset; Kafka writes the one before the change
         # and the new one with the next write (differences.md).
         self._advance_start()
-        written = [
-            StateBatch(first, end, *value[:2])
-            for first, end, value in runs
-            if value.state is not ACQUIRED
-        ]
+        written = [stored(*run) for run in runs if run.value.state is not ACQUIRED]
         return self._delta(written) if written else None
 
     def _append(self, end: int, value: InFlightState) -> None:

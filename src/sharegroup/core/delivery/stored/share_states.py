@@ -41,6 +41,7 @@ from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 # A statement is a delivery count and a state, compared in this order. So a count never decreases,
 # and a terminal state is final within one count. A statement that comes late, twice or in another
 # order changes nothing, so a repeated write is harmless (Kafka's PersisterStateBatchCombiner).
+# Between equal ones the later due time and the greater number of a reason hold, for the same end.
 #
 #     first   [100,106) available x1
 #     second  [102,104) acknowledged x1, [105,108) archived x2
@@ -51,10 +52,10 @@ from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 # value, and is not written.
 
 
-Known = tuple[int, RecordState]
-"""Delivery count and state, in the order in which they are compared."""
+Known = tuple[int, RecordState, int, int]
+"""Delivery count, state, due time and reason, in the order in which they are compared."""
 
-UNKNOWN: Known = (-1, AVAILABLE)
+UNKNOWN: Known = (-1, AVAILABLE, 0, 0)
 """The value of an offset without a statement; less than any other."""
 
 
@@ -63,11 +64,11 @@ def lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
 
     Offsets below the start are settled and ignored.
     """
-    for first, end, state, delivery_count in batches:
+    for first, end, state, delivery_count, due_ms, reason in batches:
         first = max(first, runs.start)
         if first >= end:
             continue
-        statement = (delivery_count, state)
+        statement = (delivery_count, state, due_ms, reason)
         # Before the map changes: offsets from here on are appended below.
         known_end = runs.end
         if first < known_end:
@@ -93,7 +94,9 @@ def forget_before(runs: OffsetRuns[Known], start_offset: int) -> None:
 def batches_of(runs: OffsetRuns[Known]) -> tuple[StateBatch, ...]:
     """Return the statements in order: without overlap, equal neighbours joined, holes left out."""
     return tuple(
-        StateBatch(first, end, value[1], value[0]) for first, end, value in runs if value != UNKNOWN
+        StateBatch(first, end, state, delivery_count, due_ms, reason)
+        for first, end, (delivery_count, state, due_ms, reason) in runs
+        if delivery_count >= 0  # `UNKNOWN` is below.
     )
 
 
@@ -166,6 +169,9 @@ SNAPSHOT_BYTES = 80
 """Bytes of a snapshot without batches in the log, without its group id."""
 
 STATE_BATCH_BYTES = 20
+DUE_BYTES = 11
+REASON_BYTES = 4
+"""Bytes of a batch in a snapshot, and of its tagged fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,8 +450,12 @@ class ShareStates:
         state = self._states.get(key)
         if state is None:
             return 0
-        batches = sum(1 for run in state.runs if run.value != UNKNOWN)
-        return SNAPSHOT_BYTES + len(key.group_id) + STATE_BATCH_BYTES * batches
+        batch_bytes = sum(
+            STATE_BATCH_BYTES + DUE_BYTES * bool(due_ms) + REASON_BYTES * bool(reason)
+            for _, _, (delivery_count, _, due_ms, reason) in state.runs
+            if delivery_count >= 0
+        )
+        return SNAPSHOT_BYTES + len(key.group_id) + batch_bytes
 
     def is_cold(self, key: SharePartitionKey, *, since_ms: int) -> bool:
         """Return whether the last snapshot was written at or before that wall-clock time."""
