@@ -18,6 +18,7 @@ from sharegroup.broker.configuration.config_values import (
     key,
 )
 from sharegroup.broker.configuration.consumer_group_config import ModernGroupConfig
+from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
 from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import user_part as session_sizes
 from sharegroup.errors import InvalidConfig
@@ -353,6 +354,21 @@ class GroupConfig(ConfigPart):
         False,
         "While true, members of this share group receive no records; what they hold they can still "
         "acknowledge, release and renew. Apache Kafka has no such setting.",
+    )
+    redelivery_delay_ms: int = key(
+        "sharegroup.redelivery.delay.ms",
+        0,
+        "Time after which a record that a member of this share group releases is delivered again; "
+        "it doubles with each delivery. 0: at once. Apache Kafka has no such setting.",
+        low=0,
+        high=DELAY_MS_MAX,
+    )
+    redelivery_delay_ms_max: int = key(
+        "sharegroup.redelivery.delay.max.ms",
+        600_000,
+        "The longest time that `sharegroup.redelivery.delay.ms` grows to.",
+        low=0,
+        high=DELAY_MS_MAX,
     )
     breaker_percent: int = key(
         "sharegroup.breaker.failure.percent",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     # Imported at first use, because a start of the broker does not need them.
     from sharegroup.core.delivery.breaker import BreakerLimits
     from sharegroup.core.delivery.delivery import SharePartitionLimits
+    from sharegroup.core.delivery.redelivery import RedeliveryDelay
     from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class GroupSettings:
                 renewal=group.renewal,
                 dead_letters=self._has_dead_letters(group_id),
                 paused=group.paused,
+                delay=_delay(group),
                 breaker=_breaker(group),
             )
             if _is_kept(group_id):
@@ -170,6 +172,16 @@ def _breaker(group: GroupConfig) -> BreakerLimits | None:
     from sharegroup.core.delivery.breaker import BreakerLimits
 
     return BreakerLimits(group.breaker_percent, group.breaker_window, group.breaker_pause_ms)
+
+
+def _delay(group: GroupConfig) -> RedeliveryDelay | None:
+    """Return the delay of records that the group's members release; None if they have none."""
+    if group.redelivery_delay_ms == 0:
+        return None
+    # Imported at first use, like `capped`.
+    from sharegroup.core.delivery.redelivery import RedeliveryDelay
+
+    return RedeliveryDelay(group.redelivery_delay_ms, group.redelivery_delay_ms_max)
 
 
 def _is_kept(group_id: GroupId) -> bool:

@@ -1,7 +1,8 @@
 """Releases records whose acquisition locks have expired: one heap and one timer for all of them.
 
-Each share partition knows when its first lock expires (`SharePartition.next_expiry_ms`) and has
-at most one current entry here.  So a hundred thousand locks cost one entry, not as many timers.
+It ends the delays of released records (`core.delivery.redelivery`), too. Each share partition knows
+when its first lock or delay ends (`SharePartition.next_expiry_ms`) and has at most one current
+entry here.  So a hundred thousand locks cost one entry, not as many timers.
 If the lock was renewed or settled, its entry is due too early and is rescheduled then.  If an
 entry would be due too late, a new entry replaces it.
 
@@ -63,7 +64,7 @@ class LockExpiry:
         """The delays in seconds from the expiry of a first lock to its check."""
 
     def watch(self, live: LiveSharePartition) -> None:
-        """Schedule a check for when the first lock of ``live`` expires."""
+        """Schedule a check for when the first lock or delay of ``live`` ends."""
         expiry_ms = live.state.next_expiry_ms()
         if expiry_ms is None:
             return

@@ -24,6 +24,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.load.request_counters import Distribution
 from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
+from sharegroup.broker.share.due_times import DueTimes
 from sharegroup.broker.share.group_breakers import GroupBreakers
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
@@ -66,6 +67,7 @@ class SharePartitions:
         "_archiving",
         "_clock",
         "_coordinator",
+        "_due_times",
         "_expiry",
         "_live",
         "_settings",
@@ -94,6 +96,7 @@ class SharePartitions:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self.batch_checks = BatchChecks(waiting.wake)
         self.breakers = GroupBreakers(clock, self._wake_group)
+        self._due_times = DueTimes(clock)
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[object]] = set()
@@ -133,7 +136,9 @@ class SharePartitions:
             except KafkaError as error:
                 raise for_clients(error) from error
             state = SharePartition.restore(
-                persisted.start_offset, persisted.batches, log_end=log_.end_offset
+                persisted.start_offset,
+                self._due_times.loaded(persisted.batches),
+                log_end=log_.end_offset,
             )
             live = LiveSharePartition(
                 key,
@@ -146,6 +151,7 @@ class SharePartitions:
                 last_write=self._coordinator.last_write(key),
             )
             self._live[key] = live
+            self._expiry.watch(live)  # Delays may have been stored.
             self.counters.load_seconds.observe(self.counters.clock() - began)
             log.debug("event=share_partition_loaded %s", live)
             # Otherwise `_append` reports such records, but these were written before the load.
@@ -453,6 +459,9 @@ class SharePartitions:
         """Write a change, in the order in which it was decided."""
         if delta is None:
             return None
+        states = {batch.state for batch in delta.batches}
+        if RecordState.AVAILABLE in states:
+            delta = self._due_times.stored(delta)
         try:
             # core has changed already and has no undo, so a refused write leaves the state in
             # memory ahead of the log (ADR 0004).
@@ -462,7 +471,6 @@ class SharePartitions:
             raise for_clients(error) from error
         live.last_write = ticket
         # Released records can be fetched from now on, and settled records make room.
-        states = {batch.state for batch in delta.batches}
         if live.starved or RecordState.AVAILABLE in states:
             self._waiting.wake(live.key)
         if RecordState.ARCHIVING in states:
@@ -534,7 +542,9 @@ class SharePartitions:
         self._waiting.wake(live.key)
 
     def _expire(self, live: LiveSharePartition, now_ms: int) -> None:
-        """Release records whose locks have expired, up to `RUNS_AT_ONCE` runs."""
+        """Release records whose locks have expired, and end delays, up to `RUNS_AT_ONCE` runs."""
+        if live.state.end_delays(now_ms=now_ms, runs_max=RUNS_AT_ONCE):
+            self._waiting.wake(live.key)
         limits = self._settings.limits(live.key.group_id)
         acquired_before = live.state.snapshot().acquired_count
         delta = live.state.expire(limits=limits, now_ms=now_ms, runs_max=RUNS_AT_ONCE)
@@ -550,10 +560,11 @@ class SharePartitions:
         full = live.state.is_full(limits)
         if full and not live.full:
             log.warning(
-                "event=share_partition_full %s runs=%d action='settle records; no new ones are "
-                "delivered until then'",
+                "event=share_partition_full %s runs=%d delayed=%d action='settle records; no new "
+                "ones are delivered until then'",
                 live,
                 live.state.snapshot().run_count,
+                live.state.snapshot().delayed_count,
             )
         elif live.full and not full:
             log.info("event=share_partition_goes_on %s", live)

@@ -3,10 +3,14 @@
     AVAILABLE ──acquire──▶ ACQUIRED ──accept─▶ ACKNOWLEDGED
         ▲                    │  │ └──gap─────▶ ARCHIVED ◀──the copy is durable──╮
         │                    │  └──────reject, or released at the limit──▶ ARCHIVING
-        └────────────────────┘  returned below the limit
+        ├────────────────────┘  returned below the limit
+        └──the delay ends── DELAYED ◀──released with a delay── ACQUIRED
 
 A record is returned if its member releases it or if its acquisition lock ends. The limit is the
 delivery count limit.
+
+A record that a member releases may be DELAYED first (see `redelivery`). Stored, it is AVAILABLE
+with a due time, so that Apache Kafka would deliver it at once.
 
 A renewal keeps a record ACQUIRED and its delivery count; only the lock deadline changes. ARCHIVING
 is for groups with a dead-letter queue (KIP-1191): the record is not delivered any more, and it is
@@ -28,18 +32,23 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sharegroup.core.delivery.breaker import BreakerLimits
+from sharegroup.core.delivery.redelivery import DELAYED_MAX, RedeliveryDelay, due_time
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 
 
 class RecordState(IntEnum):
-    """The state of a record; values of DeliveryState in ``__share_group_state`` (KIP-932)."""
+    """The state of a record; values of DeliveryState in ``__share_group_state`` (KIP-932).
+
+    DELAYED is only in memory, as ACQUIRED is.
+    """
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVING = 3
     ARCHIVED = 4
+    DELAYED = 5
 
 
 class Reason(IntEnum):
@@ -58,8 +67,12 @@ ACQUIRED = RecordState.ACQUIRED
 ACKNOWLEDGED = RecordState.ACKNOWLEDGED
 ARCHIVING = RecordState.ARCHIVING
 ARCHIVED = RecordState.ARCHIVED
+DELAYED = RecordState.DELAYED
 
 TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
+
+IN_MEMORY = frozenset({ACQUIRED, DELAYED})
+"""The states that are never stored."""
 
 REASONS = {reason.value: reason for reason in Reason}
 
@@ -90,7 +103,7 @@ class InFlightState(NamedTuple):
     ``told_apart`` means that a member released the record in a request that settled others, and no
     delivery failed since. The member has chosen to retry it, so it is not isolated (see
     `acquisition`). ``reason`` is set while the state is ARCHIVING, unless the stored state has none
-    (see `DeadLetterRange`).
+    (see `DeadLetterRange`). ``due_ms`` is set exactly while the state is DELAYED.
     """
 
     state: RecordState
@@ -99,6 +112,7 @@ class InFlightState(NamedTuple):
     lock_deadline_ms: int = 0
     told_apart: bool = False
     reason: Reason | None = None
+    due_ms: int = 0
 
 
 NEW = InFlightState(AVAILABLE, 0)
@@ -151,6 +165,20 @@ def _nobodys(state: RecordState, delivery_count: int, told_apart: bool = False) 
     return InFlightState(state, delivery_count, told_apart=told_apart)
 
 
+def delayed(
+    released: InFlightState, ack: AckBatch, *, limits: SharePartitionLimits, now_ms: int
+) -> InFlightState:
+    """Return the state of a released record, which may have to wait for its next delivery."""
+    delay_ms = ack.delay_ms
+    if delay_ms is None:
+        if limits.delay is None:
+            return released
+        delay_ms = limits.delay.after(released.delivery_count)
+    if delay_ms == 0:
+        return released
+    return released._replace(state=DELAYED, due_ms=due_time(now_ms, delay_ms))
+
+
 def renewed(acquired: InFlightState, *, lock_deadline_ms: int) -> InFlightState:
     """Return an acquired record's state with a new lock deadline; nothing durable changes."""
     return acquired._replace(lock_deadline_ms=lock_deadline_ms)
@@ -160,12 +188,14 @@ class AckBatch(NamedTuple):
     """An offset range that a member acknowledges, with one type for all offsets or one for each.
 
     It is half-open, because the core compares and cuts it with runs; the client's
-    `AcknowledgementBatch` has both offsets included, as on the wire.
+    `AcknowledgementBatch` has both offsets included, as on the wire. ``delay_ms`` is the delay of
+    the records that it releases; None means that of the group, 0 means none.
     """
 
     first: int
     end: int
     types: tuple[int, ...]
+    delay_ms: int | None = None
 
 
 class Acquired(NamedTuple):
@@ -197,7 +227,8 @@ class StateBatch(NamedTuple):
 
 def stored(first: int, end: int, value: InFlightState) -> StateBatch:
     """Return the durable part of a run that is not acquired."""
-    return StateBatch(first, end, value.state, value.delivery_count, reason=value.reason or 0)
+    state = AVAILABLE if value.state is DELAYED else value.state
+    return StateBatch(first, end, state, value.delivery_count, value.due_ms, value.reason or 0)
 
 
 def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBatch, ...]:
@@ -290,6 +321,8 @@ class SharePartitionLimits:
     the size of a state snapshot. ``renewal`` says whether members may renew their locks (KIP-1240).
     ``dead_letters`` says whether records that failed for good are copied before they are archived
     (KIP-1191). While ``paused``, nothing is acquired; held records can be settled and renewed.
+    ``delay`` is that of released records (None: they have none), and from ``delayed_max`` delayed
+    records on, no new ones are delivered.
     ``breaker`` is for the callers of `SharePartition`, which knows only one share partition.
     """
 
@@ -301,6 +334,8 @@ class SharePartitionLimits:
     renewal: bool = True
     dead_letters: bool = False
     paused: bool = False
+    delay: RedeliveryDelay | None = None
+    delayed_max: int = DELAYED_MAX
     breaker: BreakerLimits | None = None
 
 
@@ -315,6 +350,7 @@ class Snapshot:
     acknowledged_count: int
     archiving_count: int
     archived_count: int
+    delayed_count: int
     run_count: int
 
     @property

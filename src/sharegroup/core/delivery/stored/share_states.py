@@ -31,8 +31,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sharegroup.core.delivery.delivery import AVAILABLE, TERMINAL, Delta, RecordState, StateBatch
+from sharegroup.core.delivery.delivery import (
+    AVAILABLE,
+    TERMINAL,
+    Delta,
+    RecordState,
+    StateBatch,
+    joined,
+)
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
+from sharegroup.core.delivery.redelivery import still_due
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 
@@ -509,7 +517,12 @@ class ShareStates:
 
 
 def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> ShareSnapshot:
-    """Return the next snapshot, with the state in ``everything``."""
+    """Return the next snapshot, with the state in ``everything``.
+
+    Due times that have passed are left out, so a snapshot has about as many batches as the share
+    partition has runs.
+    """
+    batches = joined(still_due(everything.batches, wall_ms), start_offset=UNDECIDED)
     return ShareSnapshot(
         key=everything.key,
         snapshot_epoch=state.snapshot_epoch + 1,
@@ -519,7 +532,7 @@ def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> Shar
         delivery_complete_count=everything.delivery_complete_count,
         create_timestamp=wall_ms,
         write_timestamp=wall_ms,
-        batches=everything.batches,
+        batches=batches,
     )
 
 
