@@ -149,10 +149,8 @@ docs: setup ## Build the documentation as a site into build/site; warnings are e
 docs-test: setup ## Run every example of README and docs in an environment made from the wheel (5 minutes); PAGES="docs/client.md".
 	@$(BIN)/python -m tests.docs.snippets $(PAGES)
 
-chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one; poison handlers, a hundred restarts (10 minutes).
-	@$(BIN)/python -m tests.faults.worker_chaos
-	@$(BIN)/python -m tests.faults.consumer_chaos
-	@$(BIN)/python -m tests.faults.consumer_chaos --exactly-once
+chaos: setup ## Kill, freeze and command a fleet of workers, and their broker, over 60,000 records, and account for every one, from SEED; poison handlers, a hundred restarts (10 minutes).
+	@$(BIN)/python -m tests.faults.worker_chaos $(if $(SEED),--seed $(SEED))
 	@CHAOS=all $(BIN)/python -m pytest -q tests/integration/worker/test_poison.py tests/integration/worker/test_poison_in_virtual_time.py tests/integration/worker/test_rolling_restarts.py tests/integration/worker/test_schedule_chaos.py
 
 attacks: setup ## Run every attack on a broker process; `make test-slow` runs one of each kind (10 minutes).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum, StrEnum
+from enum import IntEnum, IntFlag, StrEnum
 from types import MappingProxyType
 
 
@@ -225,3 +225,19 @@ class UpgradeType(IntEnum):
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
+
+
+BATCHES_TAG = 10_000
+"""The tag of our own fields of ShareFetch, for acquisitions without records (`share_fetch_v2`).
+
+Kafka numbers its tags from 0 on.
+"""
+
+
+class BatchFlag(IntFlag):
+    """What a log batch is that holds no records for members."""
+
+    CONTROL = 1
+    """It ends a transaction."""
+    ABORTED = 2
+    """Its transaction was aborted, and the group reads committed records."""

@@ -48,6 +48,7 @@ from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, T
 from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
+from sharegroup.protocol_enums import BATCHES_TAG, BatchFlag
 from sharegroup.wire.codec.apis import APIS
 from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
 from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER, SUPERVISOR_FAMILIES
@@ -543,6 +544,24 @@ def range_of(fact: Mapping[str, Any]) -> str:
     return f"{'' if low is None else low}…{'' if high is None else high}"
 
 
+PROTOCOL_TAGS = f"""
+## Tagged fields of our own
+
+ShareFetch version 2 has an addition to Kafka's schema, which brokers and clients that do not know
+it skip ([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark source sends it.
+
+- The request has tag {BATCHES_TAG}, a boolean. With true the response lists the
+  batches of acquired records instead of sending them. MaxBytes limits their size in the log; a
+  client quota counts only what is sent.
+- Each partition of such a response has tag {BATCHES_TAG}, an array of the batches that `Records`
+  would hold. `Records` is then empty, not null. A partition without the tag has its records.
+
+A batch has `FirstOffset` (int64), `EndOffset` (int64, the offset after the last), `Size` (int32,
+bytes in the log), `Flags` (int8) and no tagged fields. Flag {BatchFlag.CONTROL:d} is a control
+batch, {BatchFlag.ABORTED:d} one of an aborted transaction, in a group that reads committed
+records."""
+
+
 def protocol() -> Iterator[str]:
     yield "# Protocol"
     yield f"\n{MADE}\n"
@@ -557,6 +576,7 @@ def protocol() -> Iterator[str]:
         handler = f"[{module}](../src/sharegroup/broker/handlers/{path}.py)"
         mark = " *" if api.between_brokers else ""
         yield f"| {api.key} | {api.name}{mark} | {api.oldest} to {api.newest} | {handler} |"
+    yield PROTOCOL_TAGS
 
 
 def metrics() -> Iterator[str]:

@@ -217,10 +217,29 @@ def check_never(world: World, before: State, step: Step, after: State) -> None:
         assert cell.lock_deadline_ms <= world.limits.lock_ms
         is_spent = cell.delivery_count == world.limits.delivery_count_max
         assert not (cell.state in (AVAILABLE, DELAYED) and is_spent)
+    check_excess(world, before, step, after)
     for offset in step.taken if world.limits.delivery_count_max > 2 else ():
         locked = after.cells[offset - after.start]
         if locked.delivery_count == world.limits.delivery_count_max and not locked.told_apart:
             assert step.taken == (offset,), "the last delivery of a record is not of it alone"
+
+
+def excess(world: World, state: State) -> int:
+    """How many records are locked above the limit, or less than 0."""
+    return sum(cell.state is ACQUIRED for cell in state.cells) - world.limits.in_flight_max
+
+
+def check_excess(world: World, before: State, step: Step, after: State) -> None:
+    """Only the rest of a log batch that was never seen may be locked above the limit."""
+    above = excess(world, after)
+    if above <= 0 or not step.taken:
+        return
+    rest = step.taken[-above:]
+    assert len(step.taken) > above, "a log batch was begun above the limit"
+    begun = step.taken[-above - 1]
+    assert begun >= before.end, "what was seen before was locked above the limit"
+    batch = next(batch for batch in world.batches if batch[0] <= begun < batch[1])
+    assert rest[-1] < batch[1] <= batch[0] + world.limits.completion_records_max
 
 
 def durable(partition: SharePartition, now_ms: int) -> Durable:

@@ -24,6 +24,7 @@ from tests.explore.share_partition_world import (
     World,
     check_never,
     durable,
+    excess,
     state_of,
     steps,
     written_over,
@@ -156,6 +157,18 @@ def test_every_transition_with_delays() -> None:
     found = explored(World(limits, RECORD_BY_RECORD[:2], (A,), delays=True))
     assert found.transitions == ALWAYS | failed_into("ARCHIVED") | DELAYED
     assert any(state.start == 2 for state in found.states), "nothing was settled as a whole"
+
+
+@pytest.mark.parametrize("completed", [0, 2])
+def test_every_state_of_a_batch_in_which_the_limit_lies(completed: int) -> None:
+    """Two records for one lock: the second one only as the rest of a batch, if at all."""
+    limits = SharePartitionLimits(
+        lock_ms=1, delivery_count_max=2, in_flight_max=1, completion_records_max=completed
+    )
+    world = World(limits, ((0, 2),), (A,))
+    states = explored(world).states
+    assert max(excess(world, state) for state in states) == (1 if completed else 0)
+    assert any(state.start == 2 for state in states), "nothing was settled as a whole"
 
 
 def test_every_state_of_a_batch_with_isolated_records() -> None:

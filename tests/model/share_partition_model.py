@@ -98,7 +98,11 @@ class PartitionModel:
             unseen = [offset for offset in sorted(batch_of) if offset >= self.end]
             for offset in unseen:
                 held = len(self.in_state(ACQUIRED)) + len(self.in_state(AVAILABLE))
-                if held >= limits.in_flight_max or is_enough(taken, offset, log, wanted):
+                begun = unseen[0] < offset and batch_of[offset] == batch_of.get(offset - 1)
+                completes = begun and may_be_completed(batch_of[offset], log, limits, wanted)
+                if held >= limits.in_flight_max and not completes:
+                    break
+                if is_enough(taken, offset, log, wanted):
                     break
                 self.pass_over(offset)
                 self.end = offset + 1
@@ -332,6 +336,18 @@ def told(state: dict[int, Durable], now_ms: int) -> dict[int, Durable]:
 def inferred(count: int, limits: SharePartitionLimits) -> Reason:
     """What is made of a record that a restart found waiting for its copy."""
     return Reason.EXHAUSTED if count >= limits.delivery_count_max else Reason.REJECTED
+
+
+def may_be_completed(
+    batch: tuple[int, int], log: LogBatches, limits: SharePartitionLimits, wanted: AcquireRequest
+) -> bool:
+    """Whether a log batch that this acquire began may exceed the locks."""
+    first, end = batch
+    return (
+        wanted.mode is AcquireMode.BATCH_OPTIMIZED
+        and end - first <= limits.completion_records_max
+        and log.size_of(first) <= limits.completion_bytes_max
+    )
 
 
 def is_enough(taken: list[int], offset: int, log: LogBatches, wanted: AcquireRequest) -> bool:

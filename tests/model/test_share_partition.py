@@ -45,6 +45,8 @@ LIMITS = st.builds(
     runs_max=st.integers(2, 12),
     renewal=st.sampled_from([True, True, True, False]),
     dead_letters=st.booleans(),
+    completion_records_max=st.sampled_from([0, 1, 2, 3, 4]),
+    completion_bytes_max=st.sampled_from([0, 20, 30, 40]),
     paused=st.sampled_from([False, False, False, True]),
     delay=st.none() | st.builds(RedeliveryDelay, st.just(3), st.sampled_from([1, 3, 12])),
     delayed_max=st.sampled_from([1, 5, 100]),
@@ -57,6 +59,11 @@ WANTED = st.builds(
 LOG = st.lists(
     st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)), min_size=3, max_size=8
 )
+
+
+def size_of(first: int) -> int:
+    """The bytes of a log batch, by its first offset: 10 to 50."""
+    return 10 + first % 5 * 10
 
 
 @st.composite
@@ -122,7 +129,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
         kept = [batch for number, batch in enumerate(found) if number not in withheld]
         firsts, ends = [first for first, _ in kept], [end for _, end in kept]
         looked_until = found[-1][1] if found else 0
-        self.pending_read = LogBatches(position, firsts, ends, looked_until=looked_until)
+        self.pending_read = LogBatches(
+            position, firsts, ends, looked_until=looked_until, size_of=size_of
+        )
 
     @rule(member_id=MEMBERS, wanted=WANTED)
     def acquire(self, member_id: MemberId, wanted: AcquireRequest) -> None:
@@ -391,6 +400,7 @@ def test_long_busy_history_agrees_with_the_model(seed: int) -> None:
             dead_letters=dead_letters,
             delay=chance.choice([None, RedeliveryDelay(60, 200)]),
             delayed_max=chance.choice([3, 100]),
+            completion_bytes_max=40,
         )
     )
     machine.produce([(chance.choice([0, 0, 0, 2]), chance.randint(1, 4)) for _ in range(15)])

@@ -171,6 +171,7 @@ def settings_of(plan: Plan) -> dict[str, str]:
         "group.share.record.lock.duration.ms": str(plan.lock_ms),
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.partition.max.record.locks": str(plan.locks_max),
+        "sharegroup.share.partition.batch.completion.max.records": str(plan.completion_max),
         "group.share.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000),
         "group.share.min.session.timeout.ms": "2000",
         "group.share.heartbeat.interval.ms": "500",

@@ -223,8 +223,18 @@ class ShareRequests:
         self, exchange: Exchange, asked: Asked, where: Partition, partition: Any
     ) -> None:
         request = exchange.request
-        # Batches that others hold or that are settled are left out.
-        values = self.logs.delivered(where, partition.records or b"", is_dense=False)
+        if partition.batches is None:
+            # Batches that others hold or that are settled are left out.
+            values = self.logs.delivered(where, partition.records or b"", is_dense=False)
+            offsets = set(values)
+        else:
+            values = self.logs.view(where).records
+            offsets = {
+                offset
+                for batch in partition.batches
+                if not batch.flags
+                for offset in range(batch.first_offset, batch.end_offset)
+            }
         view = self.shares.view(request.group_id, where)
         if view is not asked.views.get(where):
             return  # It was reset meanwhile.
@@ -234,7 +244,7 @@ class ShareRequests:
             for offset in range(acquired.first_offset, acquired.last_offset + 1):
                 if offset in values and self._reads_committed:
                     self.logs.check_committed(where, offset, values[offset])
-                if offset not in values and not self.logs.view(where).has_markers:
+                if offset not in offsets and not self.logs.view(where).has_markers:
                     self._report(f"S3: {request.group_id} {where}-{offset} has no record")
                 self.shares.delivered(
                     request.group_id,

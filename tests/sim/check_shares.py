@@ -101,6 +101,7 @@ class GroupView:
     lock_ms: tuple[int, int]
     deliveries: tuple[int, int]
     locks_max: int
+    """With the log batch that may be completed above it."""
     sessions: dict[str, SessionView] = field(default_factory=dict)
     member_epochs: dict[str, int] = field(default_factory=dict)
 

@@ -71,7 +71,7 @@ class Checker:
             GroupView(
                 (plan.lock_ms, plan.lock_ms),
                 (plan.delivery_count_max, plan.delivery_count_max),
-                plan.locks_max,
+                plan.locks_max + plan.completion_max,
             ),
         )
 
@@ -195,7 +195,8 @@ class Checker:
                     case "share.delivery.count.limit":
                         group.deliveries = _extended(group.deliveries, int(config.value))
                     case "share.partition.max.record.locks":
-                        group.locks_max = max(group.locks_max, int(config.value))
+                        locks_max = int(config.value) + self._plan.completion_max
+                        group.locks_max = max(group.locks_max, locks_max)
 
     def _AlterShareGroupOffsets_asked(self, exchange: Exchange) -> None:  # noqa: N802
         for view in self._reset_views(exchange):

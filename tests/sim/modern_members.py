@@ -43,6 +43,9 @@ class ModernMember:
     owned: set[Partition] = field(default_factory=set)
     revoked: set[Partition] = field(default_factory=set)
     """Those of its own that it has to give up, and still has."""
+    is_unsure: bool = False
+    """Whether a heartbeat got no answer.  The next one is whole, as KIP-848 wants it: the lost
+    answer may have had an assignment, which the broker repeats for no other request."""
     committed: int = 0
     starts: int = 0
 
@@ -84,7 +87,9 @@ class ModernMember:
                 return
 
     async def _heartbeat(self, client: Client) -> None:
-        answer = await client.ask(self._request(self.epoch))
+        request, self.is_unsure = self._request(self.epoch), True
+        answer = await client.ask(request)
+        self.is_unsure = False
         if int(answer.error_code) != 0:
             raise Fenced
         self.epoch = answer.member_epoch
@@ -99,7 +104,7 @@ class ModernMember:
         self.revoked = self.owned - target
 
     def _request(self, epoch: int) -> heartbeat.ConsumerGroupHeartbeatRequest:
-        joins = epoch == 0
+        is_whole = epoch == 0 or self.is_unsure
         owned = tuple(
             heartbeat.TopicPartitions(topic_id=topic_id, partitions=tuple(indexes))
             for topic_id, indexes in by_topic(sorted(self.owned)).items()
@@ -110,10 +115,10 @@ class ModernMember:
             member_id=self.member_id,
             member_epoch=epoch,
             instance_id=self.instance_id,
-            rebalance_timeout=REBALANCE if joins else timedelta(milliseconds=-1),
-            subscribed_topic_names=self.board.names if joins and not by_pattern else None,
-            subscribed_topic_regex="topic-[0-9]+" if joins and by_pattern else None,
-            topic_partitions=owned if joins or self.chance.random() < 0.7 else None,
+            rebalance_timeout=REBALANCE if is_whole else timedelta(milliseconds=-1),
+            subscribed_topic_names=self.board.names if is_whole and not by_pattern else None,
+            subscribed_topic_regex="topic-[0-9]+" if is_whole and by_pattern else None,
+            topic_partitions=owned if is_whole or self.chance.random() < 0.7 else None,
         )
 
     async def _use(self, client: Client, where: Partition) -> None:

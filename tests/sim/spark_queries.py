@@ -287,6 +287,7 @@ class WatchedRanges(ShareRanges):
             group_id=query.group,
             topics=query.board.names,
             member_id=member_id,
+            without_records=True,
         )
         self._query = query
 

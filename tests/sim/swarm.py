@@ -78,6 +78,11 @@ class Plan:
     spark_query: bool
     """Whether a Spark query reads the topics, in a group of its own."""
 
+    @property
+    def completion_max(self) -> int:
+        """The most records of a log batch that is completed above the limit of locks."""
+        return {100: 0, 200: 20, 2_000: 10_000}[self.locks_max]
+
     def __str__(self) -> str:
         return (
             f"seed={self.seed} faults={','.join(self.faults) or 'none'} "

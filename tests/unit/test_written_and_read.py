@@ -40,7 +40,6 @@ from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.letter_documents import letter_document
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.dead_letters.redrive_copies import sent_back_headers
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import (
     ATTEMPTS_BYTES_MAX,
@@ -94,6 +93,7 @@ from sharegroup.worker.lifecycle import pid_files
 from sharegroup.worker.lifecycle.pid_files import PidFile
 from sharegroup.worker.retrying.tier_log import TierRecord
 from sharegroup.worker.retrying.waiting import Moment, first_write, next_write, waiting_of
+from tests.support.sent_back import sent_back_headers
 from tests.unit.worker.deliveries import FakeDelivery
 
 DELAY_MS_MAX = DELAY_DAYS_MAX * 24 * 60 * 60 * 1000
@@ -171,7 +171,7 @@ PAIRS = (
     ),
     Pair(
         "headers of a redriven record",
-        "dead_letters.redrive_copies:sent_back_headers", "dead_letters.story_headers:story_of",
+        "dead_letters.redrive_copies:sent_back_content", "dead_letters.story_headers:story_of",
         f"{HERE}::test_redriven",
     ),
     Pair(

@@ -39,6 +39,7 @@ from sharegroup.dead_letters.story_headers import (
     story_of,
 )
 from sharegroup.dead_letters.topics import own_topic
+from sharegroup.wire.batches.record_contents import record_content
 from sharegroup.wire.batches.records import DecodedRecord
 from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 
@@ -130,12 +131,15 @@ class Letter:
         """The other headers by name, not parsed."""
         return {name: self._written[place][1] for name, place in self._layout.places.items()}
 
-    @property
-    def handed_on(self) -> list[Header]:
-        """The headers of a worker's story that a copy keeps."""
-        written = self._written
-        # With names that all letters share: thousands of copies are in memory together.
-        return [(name, written[place][1]) for name, place in self._layout.handed_on]
+    def content_of_copy(self, *added: bytes | None) -> bytes:
+        """Return the content of a copy of a worker's letter, with the headers `ADDED`.
+
+        It keeps the headers of the application, and those of the story but its counts.
+        """
+        written, layout = self._written, self._layout
+        kept = [written[place][1] for place in layout.copied]
+        names = layout.names_of_copy(written)
+        return record_content(names, [self.key, self.value, *kept, *added])
 
     @property
     def story(self) -> Story:

@@ -16,7 +16,17 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from sharegroup.client.records import Header
-from sharegroup.dead_letters.story_headers import ATTEMPTS, ORIGIN, PREFIX, STORY, TRACE
+from sharegroup.dead_letters.story_headers import (
+    ATTEMPTS,
+    ORIGIN,
+    PREFIX,
+    REDRIVE_ID,
+    REDRIVES,
+    STORY,
+    TRACE,
+)
+from sharegroup.wire.batches.header_names import REPLACEMENT
+from sharegroup.wire.batches.record_contents import encoded_names
 from sharegroup.wire.internal_topics.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
 
 DEAD = "__sharegroup.dead."
@@ -44,6 +54,9 @@ TOLD = STORY.union(
 HANDED_ON = (*ORIGIN, ATTEMPTS, TRACE)
 """Headers of a worker's story that a copy keeps."""
 
+ADDED = (REDRIVES, REDRIVE_ID)
+"""Headers that a copy has in addition."""
+
 _NAME = itemgetter(0)
 
 KEPT_HEADERS_MAX = 100
@@ -56,7 +69,7 @@ KEPT_LAYOUTS_MAX = 100
 class LetterLayout:
     """The positions of a letter's own headers, by name, and those of its application."""
 
-    __slots__ = ("handed_on", "has_origin", "names", "own", "own_end", "places")
+    __slots__ = ("_encoded", "copied", "has_origin", "names", "own", "own_end", "places")
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -73,14 +86,25 @@ class LetterLayout:
         self.own = own
         """The positions of the application's headers."""
         self.has_origin = places.keys() >= set(ORIGIN)
-        self.handed_on = tuple((name, places[name]) for name in HANDED_ON if name in places)
-        """What a copy keeps of a worker's story, with the positions."""
+        self.copied = (*own, *(places[name] for name in HANDED_ON if name in places))
+        """The positions of what a copy of a worker's letter keeps."""
+        self._encoded: tuple[bytes, ...] | None = None
 
     def own_of(self, headers: Sequence[Header]) -> tuple[Header, ...]:
         """The application's headers among these, which have the names of this layout."""
         if self.own_end is not None:
             return tuple(headers[: self.own_end])
         return tuple(headers[place] for place in self.own)
+
+    def names_of_copy(self, headers: Sequence[Header]) -> Sequence[bytes]:
+        """The encoded names of what a copy keeps of these headers, and of those it adds."""
+        encoded = self._encoded
+        if encoded is None:
+            encoded = encoded_names([*(headers[place][0] for place in self.copied), *ADDED])
+            # Names that are not UTF-8 may look alike, so those of the next letter may be others.
+            if not any(REPLACEMENT in self.names[place] for place in self.copied):
+                self._encoded = encoded
+        return encoded
 
 
 class LetterLayouts:

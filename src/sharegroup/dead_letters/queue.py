@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self, Unpack
+from typing import Generic, NamedTuple, Self, TypeVar, Unpack
 from uuid import UUID
 
 from sharegroup.client.admin.topics import delete_records, describe_topics
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.offsets import offsets_of
 from sharegroup.client.fetch.record_reading import (
+    Make,
     PartitionRange,
+    Placed,
     TopicMadeAgain,
     Unreadable,
     partition_ranges,
+    read_made,
     read_records,
 )
 from sharegroup.client.net.cluster import Cluster
@@ -39,11 +42,14 @@ COMPLETED_LETTERS_MAX = 200
 """Chunk size for letters whose records must be read from other topics and may be large."""
 
 
-class Chunk(NamedTuple):
-    """Selected letters of one partition, in the order of offsets."""
+Element = TypeVar("Element", bound=Placed)
+
+
+class Chunk(NamedTuple, Generic[Element]):
+    """Selected letters of one partition, or what was made of them, in the order of offsets."""
 
     partition: int
-    letters: Sequence[Letter]
+    letters: Sequence[Element]
     redriven: frozenset[int]
     """Offsets of the letters that were redriven before."""
     end: int
@@ -101,7 +107,7 @@ class DeadLetterQueue:
         self.noted = await self.ledger.load(self.cluster)
         self.ranges = await partition_ranges(self.cluster, self.topic)
 
-    async def chunks(
+    def chunks(
         self,
         selection: Selection = EVERYTHING,
         *,
@@ -109,8 +115,26 @@ class DeadLetterQueue:
         complete: bool = False,
         empty: bool = False,
         unreadable: Unreadable | None = None,
-    ) -> AsyncIterator[Chunk]:
-        """Read the letters that match, partition by partition.
+    ) -> AsyncIterator[Chunk[Letter]]:
+        """Return an iterator of the letters that match, as `chunks_of` yields them."""
+        return self.chunks_of(
+            _as_it_is, selection, size=size, complete=complete, empty=empty, unreadable=unreadable
+        )
+
+    async def chunks_of(
+        self,
+        make: Callable[[Letter], Element],
+        selection: Selection = EVERYTHING,
+        *,
+        size: int = CHUNK_LETTERS_MAX,
+        complete: bool = False,
+        empty: bool = False,
+        unreadable: Unreadable | None = None,
+    ) -> AsyncIterator[Chunk[Element]]:
+        """Read the letters that match, partition by partition, and yield what ``make`` returns.
+
+        If nothing else is to be done with a letter before, it is made before the next record is
+        decoded.
 
         ``empty`` yields chunks without a matching letter, too, because they show the progress.
         ``complete`` reads the original records for a broker's letters that lack them.
@@ -118,34 +142,32 @@ class DeadLetterQueue:
         """
         selects = not selection.is_everything
         for log_range in await self._touched(selection):
-            async for records in read_records(self.cluster, log_range, unreadable=unreadable):
-                if not records:
+            reader = _maker(log_range.where, make, complete=complete, selects=selects)
+            async for read in read_made(self.cluster, log_range, reader, unreadable=unreadable):
+                if not read:
                     continue
-                ends = records[0].offset, records[-1].offset + 1
-                done = self.ledger.done(log_range.where.partition, *ends)
-                letters = [
-                    letter_of(*log_range.where, record, is_vouched=records.are_letters)
-                    for record in records
-                ]
-                lacking = complete and any(letter.lacks_its_record for letter in letters)
+                done = self.ledger.done(
+                    log_range.where.partition, read[0].offset, read[-1].offset + 1
+                )
+                lacking = complete and any(map(_lacks_its_record, read))
                 # The records of their topics are in memory together, and each may have megabytes.
                 step = min(size, COMPLETED_LETTERS_MAX) if lacking else size
-                for low in range(0, len(letters), step):
-                    chosen = letters[low : low + step]
-                    end = chosen[-1].offset + 1
+                for low in range(0, len(read), step):
+                    part = read[low : low + step]
+                    end = part[-1].offset + 1
                     if lacking:
-                        chosen = await completed(self.cluster, chosen)
+                        part = await completed(self.cluster, part)
                     if selects:
-                        chosen = [
-                            candidate
-                            for candidate in chosen
-                            if selection.matches(candidate, redriven=candidate.offset in done)
+                        part = [
+                            element
+                            for element in part
+                            if not isinstance(element, Letter)
+                            or selection.matches(element, redriven=element.offset in done)
                         ]
-                    if chosen or empty:
-                        redriven = frozenset(
-                            letter.offset for letter in chosen if letter.offset in done
-                        )
-                        yield Chunk(log_range.where.partition, chosen, redriven, end)
+                    if part or empty:
+                        made = [make(one) if isinstance(one, Letter) else one for one in part]
+                        redriven = frozenset(done).intersection(one.offset for one in made)
+                        yield Chunk(log_range.where.partition, made, redriven, end)
 
     async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete all letters below these offsets.
@@ -182,6 +204,30 @@ class DeadLetterQueue:
         return [_later(log_range, firsts[log_range.where]) for log_range in self.ranges]
 
 
+def _as_it_is(letter: Letter) -> Letter:
+    return letter
+
+
+def _maker(
+    where: TopicPartition, make: Callable[[Letter], Element], *, complete: bool, selects: bool
+) -> Make[Letter | Element]:
+    """Return the function that reads the letters of a batch, and makes what is made at once."""
+
+    def element(record: DecodedRecord, is_vouched: bool) -> Letter | Element:
+        letter = letter_of(*where, record, is_vouched=is_vouched)
+        is_later = selects or (complete and letter.lacks_its_record)
+        return letter if is_later else make(letter)
+
+    def elements(records: Iterable[DecodedRecord], are_vouched: bool) -> list[Letter | Element]:
+        return [element(record, are_vouched) for record in records]
+
+    return elements
+
+
+def _lacks_its_record(element: object) -> bool:
+    return isinstance(element, Letter) and element.lacks_its_record
+
+
 def _offsets_in(places: Iterable[tuple[int, int]], partition: int) -> list[int]:
     return [offset for number, offset in places if number == partition]
 
@@ -203,11 +249,13 @@ HOLE_OFFSETS_MAX = 1_000
 """Offsets that are at most this far apart are read together."""
 
 
-async def completed(cluster: Cluster, letters: Sequence[Letter]) -> list[Letter]:
+async def completed(
+    cluster: Cluster, letters: Sequence[Letter | Element]
+) -> list[Letter | Element]:
     """The letters, completed with their records; without one, `lacks_its_record` stays true."""
     offsets: dict[TopicPartition, set[int]] = defaultdict(set)
     for letter in letters:
-        if letter.lacks_its_record:
+        if isinstance(letter, Letter) and letter.lacks_its_record:
             assert letter.story.origin is not None, "a letter that lacks its record has an origin"
             origin = letter.story.origin
             # Whatever a letter claims: no log has the place of a record that was sent with a delay.
@@ -216,7 +264,10 @@ async def completed(cluster: Cluster, letters: Sequence[Letter]) -> list[Letter]
     if not offsets:
         return list(letters)
     records = await _records_at(cluster, offsets)
-    return [_with_record(letter, records) for letter in letters]
+    return [
+        _with_record(letter, records) if isinstance(letter, Letter) else letter
+        for letter in letters
+    ]
 
 
 async def _records_at(

@@ -79,8 +79,12 @@ class Redrive:
         size = copies.chunk_letters_max
         unit = UNDER_WAY_MIN if options.rate is None else size
         try:
-            chunks = self._queue.chunks(
-                options.selection, size=size, complete=True, unreadable=copies.refuse_unreadable
+            chunks = self._queue.chunks_of(
+                copies.copy,
+                options.selection,
+                size=size,
+                complete=True,
+                unreadable=copies.refuse_unreadable,
             )
             async for chunk in chunks:
                 chosen = await copies.choose(chunk)

@@ -16,22 +16,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sharegroup.client.admin.topics import describe_topics
 from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.fetch.record_reading import PartitionRange
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.produce.producer import Producer, SendFuture
-from sharegroup.client.records import Header
 from sharegroup.dead_letters.letter import Letter
 from sharegroup.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk
 from sharegroup.dead_letters.redriven import ALREADY, GONE, LOOPING, NO_LETTER, RAW_BATCH, Redriven
 from sharegroup.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.dead_letters.story_headers import REDRIVE_ID, redrives_header, story_headers
+from sharegroup.dead_letters.story_headers import redrives_header, story_headers
 from sharegroup.dead_letters.topics import TOPIC_CHARACTERS_MAX, is_topic_name, own_topic
 from sharegroup.errors import (
     InvalidRecord,
@@ -43,6 +42,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from sharegroup.wire.batches.record_contents import encoded_names, record_content
 
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
@@ -73,20 +73,31 @@ OTHER_TARGET = "this redrive sends to other targets only: those that it was star
 
 
 class Copy(NamedTuple):
-    """What is sent of one letter, and where it goes.
+    """What is sent of one letter, and where it goes, or why it is not sent.
 
-    The letter itself is not kept: with its traceback it is several times as large, and its parts
-    would be out of the processor's cache when they are used again.
+    It is made when the letter is read, while its parts are in the processor's first cache.  The
+    letter is not kept: with its traceback it is several times as large, and has dozens of objects.
     """
 
     letter: tuple[int, int]
     """Partition and offset of the letter."""
     target: str
+    """The topic to send to; empty if the letter names none."""
     partition: int | None
-    """The partition to send to; None: by the key."""
+    """The partition to send to, unless the topic lacks it; None: by the key."""
     key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...]
+    content: bytes
+    """Key, value and headers, encoded by `record_content`; empty if it is certainly not sent."""
+    why_left: str | None
+    """Why the letter stays where it is, unless it was redriven before; None: it does not."""
+    is_claimed: bool
+    """Whether a producer chose the target, and not the broker."""
+    lacks_its_record: bool
+
+    @property
+    def offset(self) -> int:
+        """The offset of the letter."""
+        return self.letter[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,35 +160,68 @@ class RedriveCopies:
         """Count copies that are handed over now, for the rate limit."""
         self._paced += count
 
-    async def choose(self, chunk: Chunk) -> list[Copy]:
-        """Choose the letters of a chunk to send back, up to the limit, and make their copies.
+    async def choose(self, chunk: Chunk[Copy]) -> list[Copy]:
+        """Choose the copies of a chunk to send, up to the limit.
 
         Counts the others.  Raises errors that do not concern only one target.
         """
-        targets = [self._target(letter) for letter in chunk.letters]
-        await self._check(targets)
+        options, redriven = self._options, chunk.redriven
+        await self._check({copy.target for copy in chunk.letters})
         chosen: list[Copy] = []
-        room = sys.maxsize if self._options.limit is None else self._options.limit - self.chosen
-        for letter, target in zip(chunk.letters, targets, strict=True):
+        room = sys.maxsize if options.limit is None else options.limit - self.chosen
+        # Hot path: each tuple is unpacked, because its fields are slower to look up by name.
+        for copy in chunk.letters:
             # The letters behind it are neither sent nor counted as left.
             if len(chosen) == room:
                 break
-            place = letter.partition, letter.offset
-            if target is None:
+            letter, target, partition, _, _, why, is_claimed, lacks_its_record = copy
+            if why == NO_LETTER:
                 self.done.left[NO_LETTER] += 1
-            elif why := self._why_left(letter, again=letter.offset in chunk.redriven):
+            elif letter[1] in redriven and not options.again:
+                self.done.left[ALREADY] += 1
+            elif why is not None:
                 self.done.left[why] += 1
-            elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
-                self.refuse(place, target, reason)
-            elif self._options.targets is not None and target not in self._options.targets:
-                self.refuse(place, target, OTHER_TARGET)
-            elif self._is_claimed(letter) and target not in self._options.confirmed:
-                self.refuse(place, target, unconfirmed(target))
+            elif isinstance(count := self._partitions.get(target, NOT_A_TOPIC), str):
+                self.refuse(letter, target, count)
+            elif options.targets is not None and target not in options.targets:
+                self.refuse(letter, target, OTHER_TARGET)
+            elif is_claimed and target not in options.confirmed:
+                self.refuse(letter, target, unconfirmed(target))
             else:
-                chosen.append(self._copy(letter, target))
-                self.done.without_headers += letter.lacks_its_record
+                # A topic that was made again may have fewer partitions than the record's.
+                is_there = partition is None or partition < count
+                chosen.append(copy if is_there else copy._replace(partition=None))
+                self.done.without_headers += lacks_its_record
         self.chosen += len(chosen)
         return chosen
+
+    def copy(self, letter: Letter) -> Copy:
+        """Return the copy of a letter; it only looks at the letter and the options."""
+        options = self._options
+        target = self._target(letter)
+        place = letter.partition, letter.offset
+        if target is None:
+            return Copy(place, "", None, letter.key, b"", NO_LETTER, False, False)
+        why = self._why_left(letter)
+        is_claimed = self._is_claimed(letter)
+        content = b""
+        is_allowed = not is_claimed or target in options.confirmed
+        if why is None and is_allowed and not options.dry_run:
+            redrive_id = letter.redrive_id
+            if options.again:
+                # A handler that skips known ids would skip the copy that the user wants once more.
+                redrive_id += f"@{self.at_ms}"
+            content = sent_back_content(letter, redrive_id)
+        return Copy(
+            place,
+            target,
+            None if options.to == "own" else _partition_of_origin(letter),
+            letter.key,
+            content,
+            why,
+            is_claimed,
+            letter.lacks_its_record,
+        )
 
     def _target(self, letter: Letter) -> str | None:
         """The target topic; None if the letter names no group or no record."""
@@ -192,9 +236,7 @@ class RedriveCopies:
         own = self._options.to == "own"
         return not letter.is_vouched if own else letter.is_origin_claimed
 
-    def _why_left(self, letter: Letter, *, again: bool) -> str | None:
-        if again and not self._options.again:
-            return ALREADY
+    def _why_left(self, letter: Letter) -> str | None:
         if letter.redrives >= self._options.redrives_max:
             return LOOPING
         if letter.lacks_its_record and not letter.has_payload:
@@ -203,9 +245,8 @@ class RedriveCopies:
             return RAW_BATCH
         return None
 
-    async def _check(self, targets: Iterable[str | None]) -> None:
+    async def _check(self, names: set[str]) -> None:
         """Query new target topics; raises errors that do not concern only one target."""
-        names = {target for target in targets if target is not None}
         new = [name for name in names.difference(self._partitions) if is_topic_name(name)]
         if not new:
             return
@@ -242,40 +283,17 @@ class RedriveCopies:
         partition = batch.where
         self.done.refused.add(partition.topic, UNREADABLE, partition.partition, batch.first)
 
-    def _partition(self, letter: Letter, target: str) -> int | None:
-        """The record's original partition if it goes to its original topic; None otherwise."""
-        if self._options.to == "own":
-            return None
-        origin = letter.story.origin
-        assert origin is not None, "a letter without an origin is not selected"
-        count = self._partitions[target]
-        assert isinstance(count, int), "no letter is sent to a refused target"
-        # A record that was sent with a delay has no partition (`NOWHERE`), and a topic that was
-        # made again may have fewer.
-        return origin.partition if 0 <= origin.partition < count else None
 
-    def _copy(self, letter: Letter, target: str) -> Copy:
-        redrive_id = letter.redrive_id
-        if self._options.again:
-            # A handler that skips known ids would skip the copy that the user wants once more.
-            redrive_id += f"@{self.at_ms}"
-        return Copy(
-            (letter.partition, letter.offset),
-            target,
-            self._partition(letter, target),
-            letter.key,
-            letter.value,
-            tuple(sent_back_headers(letter, redrive_id)),
-        )
+def _partition_of_origin(letter: Letter) -> int | None:
+    """The partition of the record; None for one that was sent with a delay and had none."""
+    origin = letter.story.origin
+    assert origin is not None, "a letter without an origin is not selected"
+    return origin.partition if origin.partition >= 0 else None
 
 
-async def hand_over(producer: Producer, copy: Copy) -> SendFuture:
+def hand_over(producer: Producer, copy: Copy) -> Coroutine[Any, Any, SendFuture]:
     """Give a copy to the producer; waits only if its buffer is full."""
-    _, target, partition, key, value, headers = copy
-    future = producer.send_now(target, value, key=key, headers=headers, partition=partition)
-    if future is None:
-        return await producer.send(target, value, key=key, headers=headers, partition=partition)
-    return future
+    return producer.send_content(copy.target, copy.content, key=copy.key, partition=copy.partition)
 
 
 async def outcome_of(future: SendFuture) -> BaseException | None:
@@ -299,29 +317,30 @@ def unconfirmed(target: str) -> str:
     )
 
 
-def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
-    """Headers of a copy: the application's, and the story with no failures and one more redrive."""
-    if not letter.tells_story:
-        story = letter.story
-        assert story.origin is not None, "a letter without an origin is not selected"
-        redriven_story = replace(
-            story,
-            failures=0,
-            due_ms=None,
-            unrouted=0,
-            suspicions=0,
-            id=None,
-            cancelled_by=None,
-            age_from_ms=None,
-            redrives=story.redrives + 1,
-            redrive_id=redrive_id,
-        )
-        return [*letter.headers, *story_headers(redriven_story, story.origin)]
-    # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
-    # them anyway (`story_headers`).
-    return [
-        *letter.headers,
-        *letter.handed_on,
-        redrives_header(letter.redrives + 1),
-        (REDRIVE_ID, redrive_id.encode()),
-    ]
+def sent_back_content(letter: Letter, redrive_id: str) -> bytes:
+    """Return the content of a copy.
+
+    Its headers are the application's, and the story with no failures and one more redrive.
+    """
+    if letter.tells_story:
+        # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
+        # them anyway (`story_headers`).
+        _, count = redrives_header(letter.redrives + 1)
+        return letter.content_of_copy(count, redrive_id.encode())
+    story = letter.story
+    assert story.origin is not None, "a letter without an origin is not selected"
+    redriven_story = replace(
+        story,
+        failures=0,
+        due_ms=None,
+        unrouted=0,
+        suspicions=0,
+        id=None,
+        cancelled_by=None,
+        age_from_ms=None,
+        redrives=story.redrives + 1,
+        redrive_id=redrive_id,
+    )
+    headers = [*letter.headers, *story_headers(redriven_story, story.origin)]
+    names = encoded_names([name for name, _ in headers])
+    return record_content(names, [letter.key, letter.value, *(content for _, content in headers)])

@@ -16,6 +16,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
@@ -89,6 +90,7 @@ def redrive_headers(story: Story) -> tuple[Header, ...]:
     return (redrives_header(story.redrives),) if story.redrives else ()
 
 
+@lru_cache(maxsize=64)
 def redrives_header(count: int) -> Header:
     """The header with the number of redrives."""
     return REDRIVES, _count(count)

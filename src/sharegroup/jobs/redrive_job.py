@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -40,13 +41,13 @@ from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest, Posi
 from sharegroup.jobs.job_run import JobAccess, JobRun
 from sharegroup.jobs.redrive_results import letters_of, redriven_document, redriven_of
 
-SLICE_LETTERS_MAX = 8_000
+SLICE_LETTERS_MAX = 16_000
 """The letters of a slice are in memory together.
 
 A transaction costs a dozen waits for the broker, which smaller slices spend most of their time in.
 """
-SLICE_BYTES_MAX = 4 * 1024 * 1024
-"""Keys and values of the letters in a slice; a larger letter is a slice of its own.
+SLICE_BYTES_MAX = 12 * 1024 * 1024
+"""Contents of the copies in a slice; a larger copy is a slice of its own.
 
 A slice has to be written within the time of a transaction.
 """
@@ -117,9 +118,9 @@ class RedriveJobs:
         """Count what would be sent, without sending anything."""
         options = _options(request)
         async with DeadLetterQueue(request.topic, **access.reading) as queue:
-            copies = RedriveCopies(queue.cluster, options, at_ms=0)
-            async for chunk in queue.chunks(
-                options.selection, complete=True, unreadable=copies.refuse_unreadable
+            copies = RedriveCopies(queue.cluster, replace(options, dry_run=True), at_ms=0)
+            async for chunk in queue.chunks_of(
+                copies.copy, options.selection, complete=True, unreadable=copies.refuse_unreadable
             ):
                 copies.done.sent.update(copy.target for copy in await copies.choose(chunk))
                 if copies.is_at_limit:
@@ -169,8 +170,8 @@ class _Slices:
             return
         chunk_letters = copies.chunk_letters_max
         letters_max = SLICE_LETTERS_MAX if self._options.rate is None else chunk_letters
-        chunks = self._queue.chunks(
-            self._options.selection, size=chunk_letters, complete=True, empty=True,
+        chunks = self._queue.chunks_of(
+            copies.copy, self._options.selection, size=chunk_letters, complete=True, empty=True,
             unreadable=copies.refuse_unreadable,
         )  # fmt: skip
         async for chunk in chunks:
@@ -296,9 +297,9 @@ def _parts(chosen: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
     """Divide copies into slices by their number and size."""
     first = size = 0
     for index, copy in enumerate(chosen):
-        size += len(copy.key or b"") + len(copy.value or b"")
+        size += len(copy.content)
         if index > first and (size > SLICE_BYTES_MAX or index - first >= SLICE_LETTERS_MAX):
             yield chosen[first:index]
-            first, size = index, len(copy.key or b"") + len(copy.value or b"")
+            first, size = index, len(copy.content)
     if first < len(chosen):
         yield chosen[first:]

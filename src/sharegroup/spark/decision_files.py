@@ -57,9 +57,15 @@ VERSION = 1
 MADE_FOLDERS = 3
 """A folder of decisions may be new with that of its group and the location."""
 
-STRONGEST_FIRST = (AcknowledgeType.REJECT, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT)
+STRONGEST_FIRST = (
+    *(AcknowledgeType.GAP, AcknowledgeType.REJECT),
+    *(AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT),
+)
 """Acknowledgement types by precedence, for a record with more than one outcome."""
-KINDS = {kind.name.lower(): kind for kind in STRONGEST_FIRST}
+KINDS = {kind.name.lower(): kind for kind in STRONGEST_FIRST if kind is not AcknowledgeType.GAP}
+"""The outcomes that a query may choose, by name."""
+_STORED = {"gap": AcknowledgeType.GAP, **KINDS}
+"""All decisions, by their name in a file."""
 
 Decided = Mapping[tuple[str, int], Mapping[AcknowledgeType, OffsetSet]]
 """Decisions by topic name and partition, as in the rows."""
@@ -344,7 +350,7 @@ def _read(path: Path) -> Decided:
         if (version := content["v"]) == VERSION:
             return {
                 (topic, int(partition)): {
-                    KINDS[kind]: OffsetSet(tuple(ranges_of(deltas)))
+                    _STORED[kind]: OffsetSet(tuple(ranges_of(deltas)))
                     for kind, deltas in kinds.items()
                 }
                 for topic, partitions in content["outcomes"].items()

@@ -34,8 +34,9 @@ from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.client.share.session.acquired_records import acquired_offsets
 from sharegroup.errors import OffsetOutOfRange
 from sharegroup.ids import TopicId
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.options import ReadOptions
-from sharegroup.spark.plan import PartitionRuns
+from sharegroup.spark.plan import Decide, PartitionRuns
 
 log = logging.getLogger(__name__)
 
@@ -126,13 +127,17 @@ def close() -> None:
 class TaskFetch:
     """The fetch of a task's records; the first round begins at once."""
 
-    def __init__(self, options: ReadOptions, parts: Sequence[PartitionRuns]) -> None:
+    def __init__(
+        self, options: ReadOptions, parts: Sequence[PartitionRuns], decide: Decide | None = None
+    ) -> None:
         process = this_process()
         self._submit = process.thread.submit
         self._numbers = {_partition_of(part): number for number, part in enumerate(parts)}
         self._use = ExitStack()
         cluster = self._use.enter_context(process.cluster(options))
-        self._fetch = range_fetch(cluster, parts, options, record_sizes=process.record_sizes)
+        self._fetch = range_fetch(
+            cluster, parts, options, record_sizes=process.record_sizes, decide=decide
+        )
         self._coming = self._submit(self._fetch.next_round())
 
     def batches(self) -> Iterator[tuple[int, FetchedBatches]]:
@@ -154,11 +159,16 @@ def range_fetch(
     options: ReadOptions,
     *,
     record_sizes: RecordSizes | None = None,
+    decide: Decide | None = None,
 ) -> RangeFetch:
-    """Return the fetch of the runs of a task; ``failOnDataLoss`` decides about missing records."""
+    """Return the fetch of the runs of a task; ``failOnDataLoss`` decides about missing records.
+
+    If they are left out, ``decide`` gets their offsets, to be acknowledged as gaps.
+    """
+    parts = tuple(parts)
 
     def missing(offsets: MissingOffsets) -> None:
-        topic, partition = offsets.where
+        topic, partition = where = offsets.where
         text = (
             f"topic {topic!r} partition {partition} offset {offsets.first}: records up to offset "
             f"{offsets.end} no longer exist: {offsets.error}"
@@ -166,6 +176,12 @@ def range_fetch(
         if options.fail_on_data_loss:
             raise OffsetOutOfRange(text + "; to skip them, set the option failOnDataLoss=false")
         log.warning("%s", text)
+        if decide is None:
+            return
+        for part in parts:
+            if _partition_of(part) == (where, offsets.topic_id):
+                gaps = acquired_offsets(part.runs).between(offsets.first, offsets.end)
+                decide(part, AcknowledgeType.GAP, gaps)
 
     return RangeFetch(
         cluster,

@@ -1,9 +1,9 @@
 """Keeps the records of a batch in the driver's memory for executors on the same machine.
 
-A ShareFetch response contains the records together with the locks.  So the driver has received
-every byte of the batch before the first task runs.  An executor on the same machine does not have
-to fetch them again.  The records are in anonymous memory (memfd), and another process of the same
-user finds it by the driver's process id::
+A ShareFetch response of Apache Kafka contains the records together with the locks.  So the driver
+has received every byte of the batch before the first task runs.  An executor on the same machine
+does not have to fetch them again.  The records are in anonymous memory (memfd), and another process
+of the same user finds it by the driver's process id::
 
     driver    memfd  |mark|   partition 0 ...  |   partition 1 ...  |      sparse, one region each
                         ^          ^
@@ -12,6 +12,8 @@ user finds it by the driver's process id::
 Kept records only save a fetch.  A task on another machine, of another user, or after the end of the
 batch fetches the same records from the broker.  The memory has a random name that is compared, so a
 reused process id or a process on another machine cannot be mistaken for the driver.
+
+Our own broker sends no records to the driver (ADR 0059), so nothing is kept.
 
 The system frees the memory when the driver and its readers have ended, even if they were killed.
 Every batch uses new memory, because a late task may still read the old one, and because records of
@@ -163,6 +165,8 @@ class Keeper:
         self._coming = _Memory(self._room())
         """The records of the next batch."""
         self._thread = ThreadPoolExecutor(1, "kafka-share-keep")
+        self.receives_records = False
+        """Whether a broker has sent records, which our own does not."""
 
     def release(self) -> None:
         """Release the records of the batch that has ended."""
@@ -189,6 +193,7 @@ class Keeper:
 
     def keep(self, batches: AcquiredBatches) -> None:
         """Keep the log batches of a response for the next batch, if there is room."""
+        self.receives_records = True
         # Read once, because `publish` replaces it in another thread.
         memory = self._coming
         first = batches.acquired[0].first_offset

@@ -322,8 +322,8 @@ STREAM = (
     ),
     Option(
         *("keptBytesMax", "kept_bytes_max", _whole, f"{KEPT_BYTES_MAX:,} (1 GiB)"),
-        "maximum size of the records that the driver keeps of a batch, for executors on its own "
-        "machine; `0`: executors fetch all records",
+        "with Apache Kafka: maximum size of the records that the driver keeps of a batch, for "
+        "executors on its own machine; `0`: executors fetch all records, as with our broker",
     ),
     Option(
         *("outcomesLocation", "outcomes_location", _directory, "`~/.local/state/sharegroup/spark`"),

@@ -15,14 +15,16 @@ batches: if the records of a batch went to many tasks, all of them would fetch i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from sharegroup.client.share.session.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import AcquiredByPartition
 from sharegroup.spark.kept_records import Keeper, KeptRecords
 
@@ -61,11 +63,17 @@ class PartitionRuns(NamedTuple):
     runs: tuple[AcquiredRecords, ...]
     kept: KeptRecords | None = None
     """The place of all records of the runs in the driver's memory; None if they are not kept."""
+    is_listed: bool = False
+    """Whether log batches had all offsets of the runs when these were acquired."""
 
     @property
     def offset_count(self) -> int:
         """The number of offsets, which is the number of records if there are no gaps."""
         return sum(run.offset_count for run in self.runs)
+
+
+Decide = Callable[[PartitionRuns, AcknowledgeType, OffsetSet], None]
+"""Called by a task with offsets of a partition that have no rows, and their acknowledgement."""
 
 
 class RunsPartition(InputPartition):
@@ -111,7 +119,9 @@ def plan(
     tasks = min(len(line), ceil(rows / ROWS_PER_TASK)) if tasks_min is None else tasks_min
     if rows_per_task_max is not None:
         tasks = max(tasks, ceil(rows / rows_per_task_max))
-    if keeper is not None:
+    if keeper is not None and not keeper.receives_records:
+        line = [part._replace(is_listed=True) for part in line]
+    elif keeper is not None:
         line = [part for whole in line for part in _with_kept(whole, keeper)]
     return [RunsPartition(parts) for parts in _cut(line, ceil(rows / tasks))]
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 COUNTED = (
-    *("acquired", "redelivered", "accepted", "released", "rejected"),
+    *("acquired", "redelivered", "accepted", "released", "rejected", "gone"),
     *("recognised", "lostAcknowledgements"),
 )
 """The figures of the reader that only grow."""

@@ -115,6 +115,8 @@ class Counts:
     accepted: int = 0
     released: int = 0
     rejected: int = 0
+    gone: int = 0
+    """Offsets whose records were deleted between the acquisition and the read."""
     recognised: int = 0
     """Accepted or rejected records that were carried: an earlier run has processed them."""
     lost: int = 0
@@ -246,6 +248,7 @@ class ShareStream:
             "accepted": counts.accepted,
             "released": counts.released,
             "rejected": counts.rejected,
+            "gone": counts.gone,
             "recognised": counts.recognised,
             "lostAcknowledgements": counts.lost,
             "idleSeconds": 0 if idle is None else round(idle.seconds),
@@ -295,6 +298,8 @@ class ShareStream:
             self.counts.accepted += confirmed
         elif kind is AcknowledgeType.RELEASE:
             self.counts.released += confirmed
+        elif kind is AcknowledgeType.GAP:
+            self.counts.gone += confirmed
         else:
             self.counts.rejected += confirmed
 

@@ -82,6 +82,8 @@ async def _make_ranges(options: SourceOptions, query: str, keeper: Keeper) -> Sh
         topics=options.topics,
         member_id=query,
         on_records=keeper.keep,
+        # The tasks fetch the records themselves; `keeper` has those of brokers that send them.
+        without_records=True,
     )
     ranges.start()
     return ranges

@@ -38,7 +38,6 @@ from pyspark.sql.streaming.datasource import (
 from sharegroup import freed_memory
 from sharegroup.client.share.session.acquired_records import RECORDS_MAX
 from sharegroup.errors import KafkaError
-from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import default_location, folder_of, write_decisions
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.spark.options import SourceOptions
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sharegroup.client.share.session.offset_set import OffsetSet
+    from sharegroup.protocol_enums import AcknowledgeType
     from sharegroup.spark.plan import PartitionRuns
     from sharegroup.spark.stream_member import StreamMember
 
@@ -155,19 +155,18 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         # Imported here because only executors read.
         from sharegroup.spark import executor_read
 
-        return executor_read.read(self._options, partition, unreadable=self._reject)
+        return executor_read.read(self._options, partition, decide=self._decide)
 
-    def _reject(self, part: PartitionRuns, offsets: OffsetSet) -> None:
-        """Reject unreadable offsets, as ``failOnUnreadable=false`` says, with their batch.
+    def _decide(self, part: PartitionRuns, kind: AcknowledgeType, offsets: OffsetSet) -> None:
+        """Decide about offsets without rows: of an unreadable batch, or of records that are gone.
 
         This runs on an executor: the decision is a file, like those of `foreachBatch`. If it cannot
         be written, the offsets are accepted.
         """
         location = self._options.outcomes_location or default_location()
         folder = folder_of(location, self._options.group, self._load)
-        decided = {(part.topic, part.partition): {AcknowledgeType.REJECT: offsets}}
         try:
-            write_decisions(folder, decided)
+            write_decisions(folder, {(part.topic, part.partition): {kind: offsets}})
         except OSError as error:
             log.warning(
                 "event=outcomes.not_written folder=%s error=%r action='offsets that cannot be "

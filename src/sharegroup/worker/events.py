@@ -81,13 +81,15 @@ Listener = Callable[[Event], None]
 class Events:
     """The listeners of each event.  An exception of a listener is logged; it stays registered."""
 
-    __slots__ = ("_listeners", "before_letter")
+    __slots__ = ("_listeners", "before_letter", "listened")
 
     def __init__(self) -> None:
         self.before_letter: Callable[[Event], Awaitable[None]] | None = None
         """Awaited before a dead letter is written, with the event that follows when it is."""
         # Tuples, because a listener may unregister itself while it is called.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
+        self.listened = self._listeners.keys()
+        """The names of events with a listener at the moment; what the hot path looks at."""
 
     def on(self, name: str, listener: Listener) -> None:
         """Call ``listener`` with each event of this name; ``"*"`` stands for all events."""

@@ -112,9 +112,21 @@ GROUPS: tuple[Limit, ...] = (
     Limit(
         setting="group.share.partition.max.record.locks",
         unit="records",
-        bounds="locked records of one share partition",
+        bounds="locked records of one share partition, without the rest of a log batch",
         answer="no new records until some are settled",
         metric="kafka_server_share_partition_in_flight_messages",
+    ),
+    Limit(
+        setting="sharegroup.share.partition.batch.completion.max.records",
+        unit="records",
+        bounds="a log batch that is completed above the limit of locks",
+        answer="the batch is delivered in pieces",
+    ),
+    Limit(
+        setting="sharegroup.share.partition.batch.completion.max.bytes",
+        unit="bytes",
+        bounds="a log batch that is completed above the limit of locks",
+        answer="the batch is delivered in pieces",
     ),
     Limit(
         setting="group.max.size",

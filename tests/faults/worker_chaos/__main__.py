@@ -10,20 +10,22 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from tests.faults.worker_chaos.trial import LONG, run
 
+PROBLEMS_MAX = 50
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.worker_chaos")
-    parser.add_argument("--records", type=int, default=LONG.records)
-    parser.add_argument("--workers", type=int, default=LONG.workers)
-    parser.add_argument("--worker-kills", type=int, default=LONG.worker_kills)
-    parser.add_argument("--broker-kills", type=int, default=LONG.broker_kills)
-    parser.add_argument("--exiting", type=int, default=LONG.exiting)
-    parser.add_argument("--send-seconds", type=float, default=LONG.send_seconds)
+    for size in fields(LONG):
+        default = getattr(LONG, size.name)
+        if not isinstance(default, bool):
+            option = f"--{size.name.replace('_', '-')}"
+            parser.add_argument(option, type=type(default), default=default)
+    parser.add_argument("--punctual", action=argparse.BooleanOptionalAction, default=LONG.punctual)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--folder", type=Path, help="keep everything there")
     given = vars(parser.parse_args())
@@ -32,11 +34,14 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="worker-chaos-") as temporary:
         report = run(replace(LONG, **given), seed, kept or Path(temporary))
-    for problem in report.verdict.problems:
+    problems = report.verdict.problems
+    for problem in problems[:PROBLEMS_MAX]:
         print(f"PROBLEM {problem}")
+    if len(problems) > PROBLEMS_MAX:
+        print(f"PROBLEM and {len(problems) - PROBLEMS_MAX} more")
     print(f"seconds              {time.monotonic() - began:.0f}")
     print(f"died                 {report.worker_deaths} workers, {report.broker_deaths} brokers")
-    for line in report.verdict.lines():
+    for line in [*report.verdict.lines(), *report.beside]:
         print(line)
     return 1 if report.verdict.problems else 0
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 from sharegroup.worker import App, DeadLetter, Event, Record, Reject, Retry
 from sharegroup.worker.parts import ShareGroupLimits
 from tests.faults.worker_chaos.journal import ALONE, Journal, feel_the_loop, feel_the_pulse
+from tests.faults.worker_chaos.names import APP
 from tests.faults.worker_chaos.records import (
     ATTEMPTS,
     CRUNCH,
@@ -25,7 +26,7 @@ from tests.faults.worker_chaos.records import (
     Sent,
 )
 
-BOOTSTRAP, JOURNALS = "CHAOS_BOOTSTRAP", "CHAOS_JOURNALS"
+BOOTSTRAP, JOURNALS, ANNOUNCES = "CHAOS_BOOTSTRAP", "CHAOS_JOURNALS", "CHAOS_ANNOUNCES"
 ALONE_FROM = ShareGroupLimits(deliveries=10).alone_from
 """The worker asks for ten deliveries."""
 TIERS = ("1s", "3s")
@@ -44,7 +45,12 @@ RETRY = Retry(
 DEAD_LETTER = DeadLetter(DEAD)
 
 journal = Journal(Path(os.environ.get(JOURNALS, ".")))
-app = App("chaos", bootstrap_servers=os.environ.get(BOOTSTRAP, "127.0.0.1:9092"), grace="5s")
+app = App(
+    APP,
+    bootstrap_servers=os.environ.get(BOOTSTRAP, "127.0.0.1:9092"),
+    grace="5s",
+    announce=os.environ.get(ANNOUNCES) == "1",
+)
 
 
 @dataclass
@@ -143,6 +149,8 @@ def crash() -> NoReturn:
 
 def write_down(event: Event) -> None:
     """What the worker says about a record, beside what its handler did."""
+    if event.group not in ("", GROUP):
+        return
     record = event.record
     number = int(record.key) if record is not None else -1
     place = (event.topic, event.partition, event.offset)

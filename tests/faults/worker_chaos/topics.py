@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from tests.faults.worker_chaos.records import CRUNCH, DEAD, JOBS
 from tests.faults.worker_chaos.stage import OWN
@@ -45,11 +45,7 @@ class Topics(NamedTuple):
 
 def read_topics(bootstrap: str) -> Topics:
     """Everything, in the order of each partition."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reads-all"})
-    try:
-        copies = sorted(_read_all(consumer))
-    finally:
-        consumer.close()
+    copies = sorted(map(_copy, read_all(bootstrap, _is_ours)))
     return Topics(
         sources=[copy for copy in copies if copy.topic in {JOBS, CRUNCH}],
         tiers=[copy for copy in copies if copy.topic.startswith(f"{OWN}.")],
@@ -62,40 +58,52 @@ def _is_ours(name: str) -> bool:
     return name in {JOBS, CRUNCH, OWN, DEAD} or name.startswith(f"{OWN}.")
 
 
-def _read_all(consumer: Consumer) -> Iterator[Copy]:
-    topics = consumer.list_topics(timeout=READ_SECONDS).topics
-    ends = {}
-    for name in filter(_is_ours, topics):
-        for partition in topics[name].partitions:
-            where = TopicPartition(name, partition, 0)
-            _, end = consumer.get_watermark_offsets(where, timeout=READ_SECONDS)
-            if end:
-                ends[name, partition] = end
-    consumer.assign([TopicPartition(*where, 0) for where in ends])
-    while ends:
-        messages = consumer.consume(10_000, 0.2)
-        for message in messages:
-            assert message.error() is None, message.error()
-            copy = _copy(message)
-            yield copy
-            if ends.get((copy.topic, copy.partition)) == copy.offset + 1:
-                del ends[copy.topic, copy.partition]
+def read_all(bootstrap: str, is_wanted: Callable[[str], bool]) -> list[Message]:
+    """The committed records of these topics, in the order of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reads-all",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        topics = consumer.list_topics(timeout=READ_SECONDS).topics
+        unread = {
+            (name, partition)
+            for name in filter(is_wanted, topics)
+            for partition in topics[name].partitions
+        }
+        consumer.assign([TopicPartition(*where, 0) for where in unread])
+        messages = []
+        while unread:
+            for message in consumer.consume(10_000, 0.2):
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    unread.discard((message.topic(), message.partition()))
+        return messages
+    finally:
+        consumer.close()
 
 
-def _copy(message: object) -> Copy:
-    headers = dict(message.headers() or ())  # type: ignore[attr-defined]
-    kind, timestamp_ms = message.timestamp()  # type: ignore[attr-defined]
+def _copy(message: Message) -> Copy:
+    headers = dict(message.headers() or ())
+    kind, timestamp_ms = message.timestamp()
     assert kind != TIMESTAMP_NOT_AVAILABLE
 
     def text(name: str) -> str:
         return headers.get(STORY + name, b"").decode()
 
     return Copy(
-        message.topic(),  # type: ignore[attr-defined]
-        message.partition(),  # type: ignore[attr-defined]
-        message.offset(),  # type: ignore[attr-defined]
+        message.topic(),
+        message.partition(),
+        message.offset(),
         timestamp_ms,
-        int(message.key()),  # type: ignore[attr-defined]
+        int(message.key()),
         int(text("failures") or 0),
         text("dead.reason"),
         text("dead.member"),

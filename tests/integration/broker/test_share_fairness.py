@@ -123,7 +123,7 @@ def test_freed_locks_go_to_a_waiting_member_before_the_releasing_one(tmp_path: P
 def test_locks_at_the_limit_are_shared_equally(tmp_path: Path) -> None:
     """With log batches of 160, a fetch of 500 gets 640: three of four members hold 1,920 of 2,000.
 
-    Without the rule the fourth would settle its 80 and find room for 80, each time.
+    Without the rule the fourth would settle its 160 and find room for 160, each time.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -140,7 +140,7 @@ def test_locks_at_the_limit_are_shared_equally(tmp_path: Path) -> None:
                 size = sum(last - first + 1 for first, last, _ in held[polling.member_id])
                 taken[polling.member_id] += size
                 sizes.append(size)
-        assert sizes[:4] == [640, 640, 640, 80]
+        assert sizes[:4] == [640, 640, 640, 160]
         assert min(sizes[-4:]) >= 400, sizes
         assert min(taken.values()) * 2 >= max(taken.values()), taken
 

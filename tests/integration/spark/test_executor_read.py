@@ -14,6 +14,7 @@ from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import OffsetOutOfRange, UnreadableBatch
 from sharegroup.ids import TopicId
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark import executor_fetch, executor_read
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.plan import PartitionRuns, RunsPartition
@@ -184,7 +185,14 @@ def test_deleted_records_are_left_out_without_fail_on_data_loss(bootstrap, caplo
         0,
         (AcquiredRecords.of_range(10, 12, 1), AcquiredRecords.of_range(30, 42, 1)),
     )
-    assert values_of(bootstrap, part, failOnDataLoss="false") == ["0.40", "0.41"]
+    told = []
+    partition = RunsPartition((part,))
+    options = options_for(bootstrap, failOnDataLoss="false")
+    batches = [*executor_read.read(options, partition, decide=lambda *call: told.append(call))]
+    assert [row["value"] for batch in batches for row in batch.to_pylist()] == [b"0.40", b"0.41"]
+    assert [(kind, offsets.ranges) for _, kind, offsets in told] == [
+        (AcknowledgeType.GAP, ((10, 12), (30, 40)))
+    ]
     assert "records up to offset 40 no longer exist: the log begins at 40" in caplog.text
 
 
@@ -220,12 +228,15 @@ def test_unreadable_batches_are_left_out_with_one_log_line_each(bootstrap, caplo
     batches = executor_read.read(
         options_for(bootstrap, failOnUnreadable="false"),
         partition,
-        unreadable=lambda *call: told.append(call),
+        decide=lambda *call: told.append(call),
     )
     values = pa.Table.from_batches(list(batches)).column("value").to_pylist()
     assert values == [b"0.1", b"sound", b"sound"]
-    found = [(partition.topic, offsets.ranges) for partition, offsets in told]
-    assert found == [(topic, ((2, 300), (350, 402))), (topic, ((404, 600),))]
+    found = [(partition.topic, kind, offsets.ranges) for partition, kind, offsets in told]
+    assert found == [
+        (topic, AcknowledgeType.REJECT, ((2, 300), (350, 402))),
+        (topic, AcknowledgeType.REJECT, ((404, 600),)),
+    ]
     lines = [message for message in caplog.messages if "event=batch_unreadable" in message]
     assert [f"first={first}" in line for first, line in zip((2, 404), lines, strict=True)] == [
         True,

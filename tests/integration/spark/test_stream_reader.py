@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +22,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sharegroup.client import AdminClient, NewTopic, ShareConsumer
 from sharegroup.client.share.ranges.share_ranges import RECORDS_MAX
+from sharegroup.errors import OffsetOutOfRange
 from sharegroup.spark import executor_fetch
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.stream_reader import KafkaShareStreamReader, TriggerNotSupported
 from tests.integration.spark.conftest import create_topic, produce, set_group_config
+from tests.integration.spark.test_executor_read import deleted_until
 from tests.support.chosen_broker import LONG_WITH_A_JVM
 from tests.support.kafka_peer import KafkaPeer, why_missing
 from tests.support.limits import HANGING_SECONDS
@@ -52,6 +56,7 @@ class Broker(NamedTuple):
     bootstrap_servers: str
     kill: Callable[[], None]
     start: Callable[[], None]
+    is_ours: bool
 
 
 @pytest.fixture(scope="module", params=["ours", KAFKA])
@@ -61,10 +66,10 @@ def broker(
     folder: Path = tmp_path_factory.mktemp("broker")
     if request.param == "kafka":
         with KafkaPeer(folder, SETTINGS, heap="512m") as kafka:
-            yield Broker(kafka.bootstrap_servers, kafka.kill, kafka.start)
+            yield Broker(kafka.bootstrap_servers, kafka.kill, kafka.start, is_ours=False)
     else:
         with ServeProcess(folder / "data", settings=SETTINGS) as process:
-            yield Broker(process.bootstrap_servers, process.kill9, process.start)
+            yield Broker(process.bootstrap_servers, process.kill9, process.start, is_ours=True)
 
 
 @pytest.fixture(scope="module")
@@ -420,19 +425,57 @@ def test_a_batch_during_which_the_broker_restarts_is_not_shown_again(
         assert query.batch(reader) == [b"after"]
 
 
-def test_acquired_rows_on_the_drivers_machine_need_no_broker(
+def planned(query: Query, reader: KafkaShareStreamReader) -> None:
+    """Plan the next batch."""
+    limit = time.monotonic() + HANGING_SECONDS
+    while not query.plan(reader):
+        assert time.monotonic() < limit, "no batch came"
+
+
+def test_tasks_on_the_drivers_machine_need_no_broker_that_has_sent_the_records(
     broker: Broker, query: Query, topic: str
 ) -> None:
+    """Our own broker sends none to the driver, so the tasks wait for it."""
     produce(broker.bootstrap_servers, topic, *numbers(0, 50), partition=0)
     with query.reader() as reader:
-        limit = time.monotonic() + HANGING_SECONDS
-        while not query.plan(reader):
-            assert time.monotonic() < limit, "no batch came"
+        planned(query, reader)
+        [partition] = reader.partitions(query.start, query.end)
+        [part] = partition.parts
+        assert (part.kept is None) is part.is_listed is broker.is_ours
         broker.kill()
+        timer = threading.Timer(1.0 if broker.is_ours else 5.0, broker.start)
+        timer.start()
         try:
             assert query.run(reader) == numbers(0, 50)
         finally:
-            broker.start()
+            timer.join()
+
+
+def test_records_deleted_after_the_acquisition_end_the_query_or_are_counted(
+    broker: Broker, query: Query, topic: str, group: str
+) -> None:
+    """Without ``failOnDataLoss`` they are gaps, and counted; if kept, they are rows."""
+    bootstrap = broker.bootstrap_servers
+    produce(bootstrap, topic, *numbers(0, 50), partition=0)
+    with query.reader(dies=True) as reader:
+        planned(query, reader)
+        if not broker.is_ours:
+            pytest.skip("the driver has received the records")
+        deleted_until(bootstrap, topic, 20)
+        with pytest.raises(OffsetOutOfRange, match="up to offset 20 no longer exist"):
+            query.run(reader)
+    query.options = replace(query.options, fail_on_data_loss=False)
+    with query.reader() as reader:
+        assert query.run(reader) == numbers(20, 50)
+        query.idle(reader)  # Accepted, or carried: the locks ended with the first reader.
+        produce(bootstrap, topic, *numbers(50, 80), partition=0)
+        planned(query, reader)
+        deleted_until(bootstrap, topic, 70)
+        assert query.run(reader) == numbers(70, 80)
+        query.idle(reader)
+        report = reader.reportLatestOffset() or {}
+        assert (report["gone"], report["carried"], report["lostAcknowledgements"]) == (20, 0, 50)
+        assert lag(bootstrap, group) == 0
 
 
 def test_recreated_topic_is_another_topic(query: Query, bootstrap: str, topic: str) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from kio.schema.share_acknowledge.v2 import response as acknowledge
-from kio.schema.share_fetch.v2 import response as fetch
 
 from sharegroup.backoff import Backoff
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.batches.batches import stamp
 from sharegroup.wire.batches.records import encode_batch
+from sharegroup.wire.messages import share_fetch_v2 as fetch
 
 TOPIC = TopicId(UUID(int=9))
 KEY = TopicIdPartition(TOPIC, 0)

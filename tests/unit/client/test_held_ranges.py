@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.static.primitive import i8, i32, i64
 
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
@@ -30,8 +31,9 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.wire.messages.share_fetch_v2 import LogBatch
 
-ACCEPT, REJECT, RENEW = 1, 3, 4
+GAP, ACCEPT, REJECT, RENEW = 0, 1, 3, 4
 KEY = TopicIdPartition(TopicId(UUID(int=1)), 0)
 OTHER = TopicIdPartition(TopicId(UUID(int=1)), 1)
 LIMITS = FetchLimits(max_records=500, max_bytes=1_000_000, max_wait_ms=0)
@@ -400,3 +402,33 @@ def test_a_range_without_records_is_forgotten_by_a_close() -> None:
         assert session.sent == []
 
     play(scenario, (0, 3), records=batch(0, 3, CONTROL))
+
+
+def test_listed_batches_tell_which_offsets_are_gaps_as_their_bytes_do() -> None:
+    """Offset 5 is a marker, 10 to 14 were compacted, and nothing is known of 20 to 27."""
+
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.brings = [
+            FetchedPartition(
+                KEY,
+                b"",
+                (AcquiredRecords(0, 27, 1),),
+                None,
+                tuple(listed(*batch) for batch in ((0, 5), (5, 6, 1), (6, 10), (15, 20))),
+            )
+        ]
+        fetched = await held.fetch([KEY], LIMITS)
+        assert (fetched.offset_count, fetched.record_bytes) == (28, 4_000)
+        await held.acknowledge(accepts((0, 28)))
+        assert session.sent == [
+            [
+                *((0, 5, ACCEPT), (5, 6, GAP), (6, 10, ACCEPT)),
+                *((10, 15, GAP), (15, 28, ACCEPT)),
+            ]
+        ]
+
+    play(scenario)
+
+
+def listed(first: int, end: int, flags: int = 0) -> LogBatch:
+    return LogBatch(first_offset=i64(first), end_offset=i64(end), size=i32(1_000), flags=i8(flags))

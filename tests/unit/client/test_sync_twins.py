@@ -14,8 +14,8 @@ PAIRS = {
     "Producer": (client.Producer, sync.Producer),
     "ShareConsumer": (client.ShareConsumer, sync.ShareConsumer),
 }
-ONLY_ASYNC = {"Producer": {"send_now"}}
-"""`send_now` is what the blocking `send` is made of."""
+ONLY_ASYNC = {"Producer": {"send_content", "send_now"}}
+"""`send_now` is what the blocking `send` is made of; the library redrives with `send_content`."""
 
 
 def public(kind: type[Any]) -> set[str]:

@@ -462,6 +462,30 @@ def test_a_commit_that_takes_too_long_goes_on_and_its_outcome_is_learnt_later() 
     assert sent == ["init -1", "produce 0:0", "commit 0"]
 
 
+@pytest.mark.parametrize("turns", range(12))
+def test_a_commit_that_is_cancelled_at_any_moment_has_its_outcome_for_the_next_call(
+    turns: int,
+) -> None:
+    """Also at the moment of the answer, which a caller whose time is over does not get either."""
+    answered = asyncio.Event()
+
+    async def scenario(producer: Producer, _: Coordinator) -> None:
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"v")
+        committing = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0.01)
+        answered.set()
+        for _turn in range(turns):
+            await asyncio.sleep(0)
+        committing.cancel()
+        await asyncio.wait((committing,))
+        if committing.cancelled():
+            await producer.commit_transaction()
+        await producer.begin_transaction()
+
+    play(scenario, Coordinator(EndTxn=[answered]))
+
+
 def test_a_cancelled_abort_ends_before_the_next_transaction() -> None:
     answered = asyncio.Event()
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.core.delivery.acquisition import AcquireBudget, entries, holes, stretches
-from sharegroup.core.delivery.delivery import Acquired, AcquireRequest, LogBatches
+from sharegroup.core.delivery.delivery import (
+    Acquired,
+    AcquireRequest,
+    LogBatches,
+    SharePartitionLimits,
+)
 from sharegroup.protocol_enums import AcquireMode
 
 TENS = LogBatches(0, [0, 10, 20], [10, 20, 30])
@@ -19,7 +24,8 @@ def budget_of(
     locks_left: int = 100,
     delivery_count_max: int = 5,
 ) -> AcquireBudget:
-    return AcquireBudget(log, wanted, locks_left=locks_left, delivery_count_max=delivery_count_max)
+    limits = SharePartitionLimits(delivery_count_max=delivery_count_max)
+    return AcquireBudget(log, wanted, locks_left=locks_left, limits=limits)
 
 
 def test_adjoining_batches_make_one_stretch() -> None:

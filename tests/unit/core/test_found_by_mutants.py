@@ -17,6 +17,7 @@ from sharegroup.core.delivery.delivery import (
     InFlightState,
     LogBatches,
     RecordState,
+    SharePartitionLimits,
     StateBatch,
 )
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
@@ -99,7 +100,9 @@ class TestAcquisition:
     def test_nothing_to_take_isolates_nothing(self) -> None:
         """A suspicious record was given back below where the log was read."""
         log = LogBatches(5, [5], [10])
-        budget = AcquireBudget(log, AcquireRequest(10, 10), locks_left=10, delivery_count_max=5)
+        budget = AcquireBudget(
+            log, AcquireRequest(10, 10), locks_left=10, limits=SharePartitionLimits()
+        )
         assert budget.take(5, 5, suspicion=4) == 5
         assert not budget.isolating
         assert budget.take(5, 10) == 10

@@ -6,6 +6,7 @@ The first section is about what the design sketch got wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -167,12 +168,89 @@ def test_waiting_records_keep_their_room(shown: Shown) -> None:
     assert shown.ranges(B, 100) == []
 
 
-def test_lock_limit_is_hard_within_a_log_batch(shown: Shown) -> None:
-    log = LogBatches(0, [0, 15], [15, 30])
-    assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, 20, 1),)
-    shown.ack(A, (0, 7, ACCEPT))
-    log = LogBatches(20, [15], [30])
-    assert shown.acquire(A, 100, log=log).ranges == (Acquired(20, 27, 1),)
+def test_log_batch_at_the_lock_limit_is_completed_and_no_other_begun(shown: Shown) -> None:
+    log = LogBatches(0, [0, 15, 30], [15, 30, 45])
+    assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, 30, 1),)
+    assert not shown.partition.can_acquire(LIMITS)
+    log = LogBatches(30, [30], [45])
+    shown.ack(A, (0, 10, ACCEPT))
+    assert shown.acquire(B, 100, log=log) == Acquisition()
+    shown.ack(A, (10, 11, ACCEPT))
+    assert shown.acquire(B, 100, log=log).ranges == (Acquired(30, 45, 1),)
+
+
+@pytest.mark.parametrize(
+    ("records_max", "bytes_max", "end"),
+    [(15, 1_500, 30), (14, 1_500, 20), (15, 1_499, 20), (0, 1_500, 20), (15, 0, 20)],
+)
+def test_only_log_batches_up_to_a_size_are_completed(
+    shown: Shown, records_max: int, bytes_max: int, end: int
+) -> None:
+    """The first batch is larger, but only the one at the limit counts."""
+    shown.limits = replace(
+        LIMITS, completion_records_max=records_max, completion_bytes_max=bytes_max
+    )
+    log = LogBatches(0, [0, 15], [15, 30], size_of={0: 9_999, 15: 1_500}.__getitem__)
+    assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, end, 1),)
+
+
+def test_lock_limit_is_hard_with_a_record_limit(shown: Shown) -> None:
+    log, mode = LogBatches(0, [0, 15], [15, 30]), AcquireMode.RECORD_LIMIT
+    assert shown.acquire(A, 100, log=log, mode=mode).ranges == (Acquired(0, 20, 1),)
+    assert shown.acquire(B, 100, log=LogBatches(20, [15], [30]), mode=mode) == Acquisition()
+
+
+def test_log_batch_that_another_fetch_began_is_completed(shown: Shown) -> None:
+    """The rest of a batch counts as large as the whole batch."""
+    strict = AcquireMode.RECORD_LIMIT
+    assert shown.acquire(A, 19, log=LogBatches(0, [0], [40]), mode=strict).ranges == (
+        Acquired(0, 19, 1),
+    )
+    shown.limits = replace(LIMITS, completion_records_max=39)
+    rest = LogBatches(19, [0, 40], [40, 80])
+    assert shown.acquire(B, 100, log=rest).ranges == (Acquired(19, 20, 1),)
+    shown.ack(B, (19, 20, ACCEPT))
+    shown.limits = replace(LIMITS, completion_records_max=40)
+    rest = LogBatches(20, [0, 40], [40, 80])
+    assert shown.acquire(B, 100, log=rest).ranges == (Acquired(20, 40, 1),)
+
+
+def test_records_of_a_completed_log_batch_that_return_stay_within_the_locks(shown: Shown) -> None:
+    """Only unseen records exceed the limit; no new ones come while so many are in flight."""
+    log = LogBatches(0, [0, 15, 30], [15, 30, 45])
+    assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, 30, 1),)
+    shown.expire(now_ms=100)
+    assert shown.acquire(B, 100, log=log).ranges == (Acquired(0, 20, 2),)
+    assert shown.acquire(A, 100, log=log) == Acquisition()
+    shown.ack(B, (0, 20, ACCEPT))
+    assert shown.acquire(A, 100, log=LogBatches(20, [15, 30], [30, 45])).ranges == (
+        Acquired(20, 30, 2),
+        Acquired(30, 45, 1),
+    )
+
+
+def test_nothing_is_completed_beside_isolated_records(shown: Shown) -> None:
+    """A poisonous part of a log batch comes alone, although the rest of the batch is unseen."""
+    log, strict = LogBatches(0, [0], [40]), AcquireMode.RECORD_LIMIT
+    for _ in range(2):
+        shown.acquire(A, 4, log=log, mode=strict)
+        shown.ack(A, (0, 4, RELEASE))
+    assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, 1, 3),)
+
+
+def test_full_map_completes_no_log_batch(shown: Shown) -> None:
+    shown.limits = replace(LIMITS, runs_max=1)
+    shown.acquire(A, 5, log=LogBatches(0, [0], [5]))
+    assert shown.acquire(B, 100, log=LogBatches(5, [5], [45])) == Acquisition()
+    shown.limits = replace(LIMITS, runs_max=2)
+    assert shown.acquire(B, 100, log=LogBatches(5, [5], [45])).ranges == (Acquired(5, 45, 1),)
+    assert shown.partition.snapshot().run_count == 2, "completing makes no run"
+
+
+def test_log_batch_behind_a_hole_is_completed(shown: Shown) -> None:
+    """Holes need no lock: of twenty, fifteen are taken before the hole."""
+    log = LogBatches(0, [0, 25, 45], [15, 45, 60])
+    assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, 15, 1), Acquired(25, 45, 1))
 
 
 def test_records_that_wait_keep_their_room(shown: Shown) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.letter_headers import TOLD
 from sharegroup.dead_letters.reasons import DeadLetterReason
-from sharegroup.dead_letters.redrive_copies import sent_back_headers
 from sharegroup.dead_letters.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import PREFIX, REDRIVES, story_headers, story_of
 from sharegroup.worker.dead_letters import (
@@ -23,6 +22,7 @@ from sharegroup.worker.dead_letters import (
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.ports import Header
 from tests.integration.worker.dead import Given
+from tests.support.sent_back import sent_back_headers
 
 BY = Buried("billing", "bill", "member-1")
 ATTEMPTS = (Attempt(1, 1_000, "builtins.TimeoutError", "late", "m"),)

@@ -13,9 +13,9 @@ from sharegroup.dead_letters.letter_headers import (
     LetterLayout,
     LetterLayouts,
 )
-from sharegroup.dead_letters.redrive_copies import sent_back_headers
 from sharegroup.wire.batches.header_names import UndecodedName, name_bytes
 from sharegroup.worker.ports import Header
+from tests.support.sent_back import sent_back_headers
 from tests.unit.dead_letters.test_letter import Read, read
 
 NAMES = [*sorted(TOLD)[::3], "tag", "trace", "__sharegroup.strange", "__dlq.errors.strange"]

@@ -13,7 +13,7 @@ import pytest
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.queue import Chunk
 from sharegroup.dead_letters.redrive import Redrive
-from sharegroup.dead_letters.redrive_copies import RedriveOptions
+from sharegroup.dead_letters.redrive_copies import RedriveCopies, RedriveOptions
 from sharegroup.errors import InvalidRecord, MessageTooLarge, RequestTimedOut
 from sharegroup.wire.batches.records import DecodedRecord
 
@@ -41,7 +41,7 @@ class Writer:
     def __init__(self, *outcomes: BaseException | None) -> None:
         self._outcomes = list(outcomes)
 
-    def send_now(self, topic: str, value: bytes | None, **more: Any) -> Any:
+    async def send_content(self, topic: str, content: bytes, **more: Any) -> Any:
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, RequestTimedOut):
             raise outcome  # As for a topic whose metadata cannot be had.
@@ -95,8 +95,8 @@ class Queue:
     async def note(self, producer: object, partition: int, offsets: list[int], **_: Any) -> None:
         self.redriven += offsets
 
-    async def chunks(self, *_: object, **more: Any) -> Any:
-        yield Chunk(0, [letter(offset) for offset in range(3)], frozenset(), 3)
+    async def chunks_of(self, make: Any, *_: object, **more: Any) -> Any:
+        yield Chunk(0, [make(letter(offset)) for offset in range(3)], frozenset(), 3)
 
 
 def redrive(queue: Any, writer: Any) -> Redrive:
@@ -121,3 +121,26 @@ def test_durable_copies_are_noted_if_the_copy_that_is_sent_alone_cannot_be_hande
     asyncio.run(test())
     assert queue.redriven == [0, 2]
     assert run.done.sent["billing.retry"] == 2
+
+
+@pytest.mark.parametrize(("count", "partition"), [(1, 0), (0, None)])
+def test_copy_goes_to_the_partition_of_its_record_if_the_topic_still_has_it(
+    count: int, partition: int | None
+) -> None:
+    cluster: Any = Targets()
+    options = RedriveOptions(to="original", confirmed=frozenset({"orders"}))
+    copies = RedriveCopies(cluster, options, at_ms=8)
+    copies._partitions["orders"] = count
+    chunk = Chunk(0, [copies.copy(letter(3))], frozenset(), 4)
+    (copy,) = asyncio.run(copies.choose(chunk))
+    assert (copy.letter, copy.target, copy.partition) == ((0, 3), "orders", partition)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [RedriveOptions(), RedriveOptions(confirmed=frozenset({"billing.retry"}), dry_run=True)],
+    ids=["unconfirmed", "dry-run"],
+)
+def test_nothing_is_encoded_of_a_letter_that_is_not_sent(options: RedriveOptions) -> None:
+    cluster: Any = Targets()
+    assert RedriveCopies(cluster, options, at_ms=8).copy(letter(3)).content == b""

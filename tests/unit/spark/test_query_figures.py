@@ -31,6 +31,7 @@ def source(**figures: Any) -> dict[str, Any]:
         "accepted": 10,
         "released": 0,
         "rejected": 0,
+        "gone": 0,
         "recognised": 0,
         "lostAcknowledgements": 0,
     }

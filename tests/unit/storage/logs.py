@@ -16,6 +16,7 @@ from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.storage.segment.timestamps import Allowance
 from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.wire.batches.batches import scan
 from sharegroup.wire.batches.markers import encode_marker
 from sharegroup.wire.batches.record_walk import finish
 from sharegroup.wire.batches.records import encode_batch
@@ -106,6 +107,15 @@ def run(main: Coroutine[Any, Any, None]) -> None:
             await main
 
     asyncio.run(limited())
+
+
+def check_listed(log: PartitionLog, first: int, end: int) -> None:
+    """Check that the batches listed are those that a read returns."""
+    read = [
+        (header.base_offset, header.end_offset, header.size, header.is_control)
+        for _, header in scan(log.read_range(first, end))
+    ]
+    assert log.listed(first, end) == read
 
 
 def found_at(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:

@@ -29,6 +29,7 @@ from tests.unit.storage.logs import (
     FOLDER,
     NOW_MS,
     abort,
+    check_listed,
     commit,
     found_at,
     open_log,
@@ -358,9 +359,12 @@ def test_read_in_a_hole_begins_with_the_next_batch() -> None:
         spans = log.batches(0, bytes_max=1 << 20)
         assert (spans.firsts, spans.ends) == ([1, 4, 5], [2, 5, 6])
         assert spans.total_bytes == len(log.read(0, bytes_max=1 << 20))
+        assert [spans.size_of(first) for first in (1, 4, 5)] == [spans.total_bytes // 3] * 3
         assert log.read(2, end=4, bytes_max=100) == b""
         assert log.batches(2, end=4, bytes_max=100).firsts == []
         assert log.read_range(2, 5) == log.read(4, bytes_max=1)
+        check_listed(log, 0, 7)
+        check_listed(log, 2, 5)
 
     run(main())
 
@@ -390,6 +394,7 @@ def test_many_batches_with_holes_are_found_from_the_index() -> None:
         for offset in range(0, 2_000, 37):
             expected = max(offset, 1_300)
             assert parse_header(log.read(offset, bytes_max=1)).base_offset == expected
+        check_listed(log, 0, 2_001)
 
     run(main())
 

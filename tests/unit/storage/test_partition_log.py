@@ -10,7 +10,17 @@ from sharegroup.storage.segment.boundaries import TAIL_BATCHES_MAX
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches.batches import parse_header
 from sharegroup.wire.batches.records import decode_records
-from tests.unit.storage.logs import FOLDER, NOW_MS, TOPIC, batch, open_log, run
+from tests.unit.storage.logs import (
+    FOLDER,
+    NOW_MS,
+    TOPIC,
+    batch,
+    check_listed,
+    commit,
+    open_log,
+    run,
+    transactional,
+)
 
 
 def test_append_assigns_offsets_and_is_readable_when_durable() -> None:
@@ -102,12 +112,45 @@ def test_batches_returns_first_and_end_offsets_within_the_limits() -> None:
         found = log.batches(2, bytes_max=1 << 20, count_max=3)
         assert (found.firsts, found.ends) == ([0, 3, 4], [3, 4, 8])
         assert found.total_bytes == len(batch(3)) + len(batch(1)) + len(batch(4))
+        sizes = [found.size_of(first) for first in found.firsts]
+        assert sizes == [len(batch(3)), len(batch(1)), len(batch(4))]
         found = log.batches(8, bytes_max=1 << 20)
         assert (found.firsts, found.ends) == ([8, 9], [9, 14])
         found = log.batches(0, end=4, bytes_max=1 << 20)
         assert found.firsts == [0, 3]
         assert log.batches(14, bytes_max=1).firsts == []
         assert log.batches(0, bytes_max=0).firsts == [0]
+
+    run(main())
+
+
+def test_batches_are_listed_as_they_would_be_read() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1), Durability.OS, segment_bytes=300_000)
+        for number in range(TAIL_BATCHES_MAX * 2):
+            producer = number % 7
+            log.append(transactional(2, producer=producer, sequence=number // 7 * 2), now_ms=NOW_MS)
+            if number % 100 < 7:
+                log.append(commit(producer), now_ms=NOW_MS)
+        for first in range(0, log.high_watermark, 501):
+            check_listed(log, first, min(first + 400, log.high_watermark))
+        check_listed(log, 0, log.high_watermark)
+        assert log.listed(5, 5) == []
+
+    run(main())
+
+
+def test_batches_of_an_earlier_run_are_not_listed_without_a_read() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await log.append(batch(3), now_ms=NOW_MS)
+        await directory.checkpoint()
+        await directory.close()
+        _, log = open_log(disk)
+        await log.append(batch(2), now_ms=NOW_MS)
+        assert log.listed(0, 5) is None
+        assert log.listed(3, 5) == [(3, 5, len(batch(2)), False)]
 
     run(main())
 
@@ -134,6 +177,7 @@ def test_batches_that_left_memory_are_found_through_the_index() -> None:
         found = log.batches(500, bytes_max=1 << 30, count_max=3000)
         assert found.firsts == list(range(500, 3500))
         assert found.ends == list(range(501, 3501))
+        assert {found.size_of(first) for first in found.firsts} == {len(batch(1, size=100))}
 
     run(main())
 

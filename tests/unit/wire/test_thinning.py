@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.wire.batches import odd_records
 from sharegroup.wire.batches.batches import (
     CONTROL,
     HEADER_BYTES,
@@ -19,6 +18,7 @@ from sharegroup.wire.batches.batches import (
 )
 from sharegroup.wire.batches.compression import TooLarge
 from sharegroup.wire.batches.markers import decode_marker, encode_marker
+from sharegroup.wire.batches.record_contents import batch_body, encoded_names, record_content
 from sharegroup.wire.batches.records import (
     SimpleRecord,
     batch_records,
@@ -151,8 +151,9 @@ def test_any_records_keep_their_times(
 def test_a_time_delta_of_64_bits_overflows_as_in_java(horizon_ms: int | None) -> None:
     """Any producer can send it, and a failure here would end the compaction of every log."""
     first, latest = 5_000, -(2**63) + 4_999  # The sum of ``first`` and the largest delta.
-    records = [(b"a", b"x", latest, ()), (b"b", b"y", first, ())]
-    body = odd_records.encode(records, first)
+    contents = [record_content(encoded_names(()), part) for part in ((b"a", b"x"), (b"b", b"y"))]
+    records = [(contents[0], latest), (contents[1], first)]
+    body = batch_body(records, first)
     header = parse_header(encode_batch([SimpleRecord(b"a", b"x", first)] * 2))
     size = HEADER_BYTES + len(body) - header.size
     batch = header_bytes(header._replace(length=header.length + size)) + body

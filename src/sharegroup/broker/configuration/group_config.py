@@ -168,6 +168,21 @@ class ShareGroupConfig(ConfigPart):
         low=100,
         high=1_000_000,
     )
+    completion_records_max: int = key(
+        "sharegroup.share.partition.batch.completion.max.records",
+        10_000,
+        "Maximum number of records of a log batch that a fetch may complete although that exceeds "
+        "`share.partition.max.record.locks`; 0: that limit is never exceeded. A fetch with "
+        "`record_limit` never exceeds it.",
+        low=0,
+        high=1_000_000,
+    )
+    completion_bytes_max: int = key(
+        "sharegroup.share.partition.batch.completion.max.bytes",
+        1_048_576,
+        "Maximum size of a log batch that a fetch may complete in the same way.",
+        low=0,
+    )
     sessions_max: int = key(
         "group.share.max.share.sessions",
         2_000,

@@ -23,6 +23,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from operator import sub
 
 from sharegroup.broker.load.record_jobs import RecordJobs
@@ -40,7 +41,7 @@ LARGE_BATCH_RECORDS = 10_000
 """Maximum number of offsets of an unchecked batch; a member rejects such a batch in few pieces."""
 
 THIN_BATCH_RECORDS = 2_000
-"""The limit for batches with fewer bytes than offsets; as many as a member gets in one piece."""
+"""The limit for batches with fewer bytes than offsets; as many as a group may lock by default."""
 
 VERDICTS_MAX = 64
 """Maximum number of verdicts on large batches that are kept for one share partition."""
@@ -86,7 +87,7 @@ class BatchChecks:
                 continue
             if index:
                 # The bytes are too many, but serve only for an estimate (`share_reading`).
-                return BatchSpans(found.firsts[:index], found.ends[:index], found.total_bytes)
+                return replace(found, firsts=found.firsts[:index], ends=found.ends[:index])
             if is_sound is None:
                 self._begin(self.jobs, live, first, end)
                 return None

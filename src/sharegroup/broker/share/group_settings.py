@@ -83,6 +83,8 @@ class GroupSettings:
                 runs_max=broker.runs_max,
                 renewal=group.renewal,
                 dead_letters=self._has_dead_letters(group_id),
+                completion_records_max=broker.completion_records_max,
+                completion_bytes_max=broker.completion_bytes_max,
                 paused=group.paused,
                 delay=_delay(group),
                 breaker=_breaker(group),

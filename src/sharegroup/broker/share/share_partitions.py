@@ -35,6 +35,7 @@ from sharegroup.broker.share.share_reading import (
     FetchedRecords,
     deliverable,
     limits_of_one,
+    list_acquired,
     log_batches,
     read_acquired,
 )
@@ -248,13 +249,14 @@ class SharePartitions:
         found: BatchSpans,
     ) -> FetchedRecords | None:
         """Acquire and read the records for members in these batches."""
+        committed = self._settings.reads_committed(live.key.group_id)
         if not found.firsts:
             # An unreadable batch (`BatchChecks.known`) is a hole of its whole length.
             batches = LogBatches(position, (), (), looked_until=found.ends[-1])
-        elif self._settings.reads_committed(live.key.group_id):
+        elif committed:
             batches = deliverable(live, found, position=position)
         else:
-            batches = LogBatches(position, found.firsts, found.ends)
+            batches = LogBatches(position, found.firsts, found.ends, size_of=found.size_of)
         acquisition = live.state.acquire(
             member_id,
             batches,
@@ -269,7 +271,10 @@ class SharePartitions:
             return None  # Fenced by the write above, or nothing to acquire.
         # Before the read, which may raise: the locks exist from now on.
         self._expiry.watch(live)
-        read = read_acquired(live, acquisition.ranges, found)
+        if request.without_records:
+            read = list_acquired(live, acquisition.ranges, found, committed=committed)
+        else:
+            read = read_acquired(live, acquisition.ranges, found)
         if read.unreadable:
             self._release_unreadable(live, member_id, read.unreadable)
         if not read.fetched.acquired:

@@ -29,8 +29,10 @@ from sharegroup.core.delivery.delivery import (
     SharePartitionLimits,
 )
 from sharegroup.errors import CorruptMessage, KafkaError, KafkaStorageError
+from sharegroup.protocol_enums import BatchFlag
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.wire.batches.batches import BatchHeader, parse_header, scan
+from sharegroup.wire.codec.share_fetch_answer import Batches
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +46,29 @@ READ_AHEAD_BYTES_MIN = 128 * 1024
 """Minimum size of a read that is followed by a read ahead; less takes 20 us, as does scheduling."""
 
 
+BATCH_BYTES = 22
+"""The size of a listed batch in a response."""
+
+
 class FetchedRecords(NamedTuple):
     """Records for one member: whole log batches, and the offset ranges acquired for it."""
 
     records: bytes
     acquired: tuple[Acquired, ...]
+    batches: Batches | None = None
+    """The log batches, listed in place of ``records``."""
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of the log batches."""
+        if self.batches is None:
+            return len(self.records)
+        return sum(size for _, _, size, _ in self.batches)
+
+    @property
+    def sent_bytes(self) -> int:
+        """The approximate size in the response."""
+        return len(self.records) if self.batches is None else BATCH_BYTES * len(self.batches)
 
 
 class ReadAcquired(NamedTuple):
@@ -106,7 +126,11 @@ def deliverable(live: LiveSharePartition, found: BatchSpans, *, position: int) -
     # The look reaches to the end of the withheld batches behind the last kept one, so those are
     # holes, too.
     return LogBatches(
-        position, [first for first, _ in kept], [end for _, end in kept], looked_until=end
+        position,
+        [first for first, _ in kept],
+        [end for _, end in kept],
+        looked_until=end,
+        size_of=found.size_of,
     )
 
 
@@ -155,6 +179,50 @@ def read_acquired(
         # The next look will most likely find as many records, behind these.
         live.log.expect_read(end, end + end - first)
     return ReadAcquired(FetchedRecords(records, ranges))
+
+
+def list_acquired(
+    live: LiveSharePartition, ranges: tuple[Acquired, ...], found: BatchSpans, *, committed: bool
+) -> ReadAcquired:
+    """List the batches that `read_acquired` returns, for a member that needs no records.
+
+    They are read first if this process has not verified them, or if only ``committed`` records are
+    read: the header tells which batches were aborted.
+    """
+    if not committed and (listed := _listed(live, _parts(ranges, found))) is not None:
+        return ReadAcquired(FetchedRecords(b"", ranges, listed))
+    read = read_acquired(live, ranges, found)
+    records, acquired, _ = read.fetched
+    first, end = ranges[0].first, ranges[-1].end
+    aborted = live.log.aborted_transactions(first, end) if committed else ()
+    batches = [
+        (header.base_offset, header.end_offset, header.size, _flags(header, aborted))
+        for _, header in scan(records)
+    ]
+    return read._replace(fetched=FetchedRecords(b"", acquired, batches))
+
+
+def _listed(live: LiveSharePartition, parts: list[tuple[int, int]]) -> Batches | None:
+    """Return the batches of these offset ranges; None if they have to be read."""
+    batches: list[tuple[int, int, int, int]] = []
+    for part in parts:
+        try:
+            listed = live.log.listed(*part)
+        except KafkaStorageError:
+            return None  # The locks exist: `read_acquired` releases what cannot be read.
+        if listed is None:
+            return None
+        batches += [
+            (first, end, size, BatchFlag.CONTROL * is_control)
+            for first, end, size, is_control in listed
+        ]
+    return batches
+
+
+def _flags(header: BatchHeader, aborted: tuple[tuple[int, int, int], ...]) -> int:
+    if header.is_control:
+        return BatchFlag.CONTROL
+    return BatchFlag.ABORTED * _is_withheld(header, aborted)
 
 
 def _parts(ranges: tuple[Acquired, ...], found: BatchSpans) -> list[tuple[int, int]]:
@@ -215,5 +283,10 @@ def limits_of_one(
     acquired_count = live.state.snapshot().acquired_count
     if acquired_count <= part:
         return limits  # Few records are still acquired.
-    # The limit counts the locks of all members, so the part of this fetch comes on top of them.
-    return replace(limits, in_flight_max=min(limits.in_flight_max, acquired_count + part))
+    # The limit counts the locks of all members, so the part of this fetch comes on top of them. It
+    # is not exceeded, not even to complete a batch.
+    return replace(
+        limits,
+        in_flight_max=min(limits.in_flight_max, acquired_count + part),
+        completion_records_max=0,
+    )

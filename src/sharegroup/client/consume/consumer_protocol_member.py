@@ -192,23 +192,26 @@ class ConsumerProtocolMember:
         subscription, made = (topics, pattern), self._made
         tells_subscription = joins or self._told_subscription != subscription
         tells_made = joins or self._told_made != made
-        # KIP-848: -1 and null mean unchanged since the last heartbeat.
-        rebalance_timeout = timedelta(milliseconds=config.max_poll_interval_ms if joins else -1)
+        # KIP-848: -1 and null mean unchanged since the last heartbeat.  After an error all is said
+        # again, for the lost answer may have had an assignment: a coordinator repeats that only for
+        # a request that has a rebalance timeout, a subscription and partitions.
+        is_whole = joins or self._told_made is None
+        rebalance_timeout = timedelta(milliseconds=config.max_poll_interval_ms if is_whole else -1)
         names = tuple(map(KioTopicName, sorted(topics)))
         return (
             ConsumerGroupHeartbeatRequest(
                 group_id=KioGroupId(self._group_id),
                 member_id=identity.member_id,
                 member_epoch=i32(JOIN_EPOCH if joins else identity.epoch),
-                instance_id=identity.instance_id if joins else None,
-                rack_id=config.client_rack if joins else None,
+                instance_id=identity.instance_id if is_whole else None,
+                rack_id=config.client_rack if is_whole else None,
                 rebalance_timeout=i32Timedelta.parse(rebalance_timeout),
                 subscribed_topic_names=names if tells_subscription else None,
                 # An empty pattern ends the subscription by a pattern.
                 subscribed_topic_regex=(pattern or "")
                 if tells_subscription and (pattern or not joins)
                 else None,
-                server_assignor=config.group_remote_assignor if joins else None,
+                server_assignor=config.group_remote_assignor if is_whole else None,
                 topic_partitions=_by_topic_id(made) if tells_made else None,
             ),
             subscription,

@@ -91,6 +91,8 @@ class MissingOffsets(NamedTuple):
     error: KafkaError
     """OffsetOutOfRange if the log starts after or ends before the offsets; otherwise the error that
     shows that the topic was deleted."""
+    topic_id: TopicId | None
+    """The id that the topic must have, as in `WantedRanges`."""
 
 
 Missing = Callable[[MissingOffsets], None]
@@ -236,7 +238,8 @@ class RangeFetch:
         return progress.end, OffsetOutOfRange(f"the log ends at {log_end}")
 
     def _skip(self, progress: _Progress, end: int, error: KafkaError) -> None:
-        self._missing(MissingOffsets(progress.wanted.where, progress.offset, end, error))
+        wanted = progress.wanted
+        self._missing(MissingOffsets(wanted.where, progress.offset, end, error, wanted.topic_id))
         progress.advance(end)
 
     def _position(self, progress: _Progress) -> FetchPosition:

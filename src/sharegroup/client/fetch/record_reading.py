@@ -8,8 +8,8 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from sharegroup.client.fetch.aborted_transactions import AbortedTransaction, classified_batches
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
@@ -33,8 +33,7 @@ from sharegroup.wire.batches.records import DecodedRecord
 RECORDS_MIN = 100
 """Records that are yielded together, plus up to one batch.
 
-So many dead letters, with two dozen headers each, fit into a processor's cache.  With 500 a redrive
-took a quarter more time for each.
+So many dead letters, with two dozen headers each, fit into a processor's cache.
 """
 
 
@@ -52,16 +51,22 @@ class PartitionRange(NamedTuple):
     """The id of the topic; None for any topic of this name."""
 
 
-class Records(list[DecodedRecord]):
-    """Records of consecutive batches: either all of them are letters of our broker, or none is."""
+class Placed(Protocol):
+    """What is made of a record, with the offset of the record."""
 
-    __slots__ = ("are_letters",)
+    @property
+    def offset(self) -> int: ...
 
-    def __init__(self, are_letters: bool) -> None:
-        super().__init__()
-        self.are_letters = are_letters
-        """Whether the batches have the mark that no producer can write (ADR 0036)."""
 
+Element = TypeVar("Element", bound=Placed)
+
+Make = Callable[[Iterable[DecodedRecord], bool], list[Element]]
+"""Makes an element of each record of a batch; may be called twice for the same records.
+
+The second argument says whether the batch has the mark of our broker's letters, which no producer
+can write (ADR 0036).  If each record is dropped before the next one is taken, its parts stay in the
+processor's first cache.
+"""
 
 Unreadable = Callable[[PartitionRange, KafkaError], None]
 """Called with the offsets of a batch that cannot be decoded, and with the error."""
@@ -84,15 +89,39 @@ async def partition_ranges(
     ]
 
 
-async def read_records(
+def read_records(
     cluster: Cluster,
     wanted: PartitionRange,
     *,
     unreadable: Unreadable | None = None,
     timeout_ms: int | None = None,
     committed: bool = False,
-) -> AsyncIterator[Records]:
-    """Yield the records of a range in order.
+) -> AsyncIterator[list[DecodedRecord]]:
+    """Return an iterator of the records of a range in order, as `read_made` yields them."""
+    return read_made(
+        cluster,
+        wanted,
+        _as_they_are,
+        unreadable=unreadable,
+        timeout_ms=timeout_ms,
+        committed=committed,
+    )
+
+
+def _as_they_are(records: Iterable[DecodedRecord], _: bool) -> list[DecodedRecord]:
+    return list(records)
+
+
+async def read_made(
+    cluster: Cluster,
+    wanted: PartitionRange,
+    make: Make[Element],
+    *,
+    unreadable: Unreadable | None = None,
+    timeout_ms: int | None = None,
+    committed: bool = False,
+) -> AsyncIterator[list[Element]]:
+    """Yield what ``make`` makes of the records of a range, in order.
 
     A response is decoded batch by batch, because compressed megabytes have many records whose
     objects would all be in memory before the first one is used.
@@ -114,8 +143,8 @@ async def read_records(
     while fetched := await fetch.next_round():
         for batches in fetched:
             here = wanted._replace(first=batches.first)
-            for records in _decoded(batches.records, batches.aborted, here, unreadable):
-                yield records
+            for elements in _decoded(batches.records, batches.aborted, here, make, unreadable):
+                yield elements
 
 
 def _leave_out(missing: MissingOffsets) -> None:
@@ -134,11 +163,12 @@ def _decoded(
     data: Buffer,
     aborted: Sequence[AbortedTransaction],
     here: PartitionRange,
+    make: Make[Element],
     unreadable: Unreadable | None,
-) -> Iterator[Records]:
+) -> Iterator[list[Element]]:
     """Decode the batches of a response; ``here`` begins at the requested offset."""
     position = here.first
-    records = Records(are_letters=False)
+    elements: list[Element] = []
     try:
         for at, header, is_delivered, marker_error in classified_batches(data, aborted):
             if marker_error is not None:
@@ -147,17 +177,13 @@ def _decoded(
             position = max(position, header.end_offset)
             if not is_delivered:
                 continue
-            if records.are_letters != header.is_letter:
-                if records:
-                    yield _within(records, here)
-                records = Records(header.is_letter)
-            for piece in _pieces_of(data, at, header, batch, unreadable, here.end):
-                records += piece
+            for piece in _pieces_of(data, at, header, batch, make, unreadable, here.end):
+                elements += piece
                 # Fewer than the header's count: a part of a large batch, which is used before the
                 # next part is decompressed.
-                if len(records) >= RECORDS_MIN or len(piece) < header.record_count:
-                    yield _within(records, here)
-                    records = Records(header.is_letter)
+                if len(elements) >= RECORDS_MIN or len(piece) < header.record_count:
+                    yield _within(elements, here)
+                    elements = []
     except UnreadableBatch:
         raise
     except CorruptMessage as error:
@@ -165,8 +191,8 @@ def _decoded(
         raise CorruptMessage(
             f"topic {topic!r} partition {partition} offset {here.first}: {error}"
         ) from error
-    if records:
-        yield _within(records, here)
+    if elements:
+        yield _within(elements, here)
 
 
 def _pieces_of(
@@ -174,15 +200,17 @@ def _pieces_of(
     at: int,
     header: BatchHeader,
     batch: PartitionRange,
+    make: Make[Element],
     unreadable: Unreadable | None,
     end: int,
-) -> Iterator[list[DecodedRecord]]:
+) -> Iterator[list[Element]]:
     """Yield the readable records of a batch; what cannot be read goes to ``unreadable``."""
+    is_letter = header.is_letter
     for piece in read_pieces(
         data,
         at,
         header,
-        list[DecodedRecord],
+        lambda records: make(records, is_letter),
         decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
         check_crc=True,
     ):
@@ -205,10 +233,8 @@ def _pieces_of(
         unreadable(batch._replace(first=first, end=piece.end), piece.error)
 
 
-def _within(records: Records, limits: PartitionRange) -> Records:
-    """Return the records within the range; a batch may extend beyond it on both sides."""
-    if limits.first <= records[0].offset and records[-1].offset < limits.end:
-        return records
-    within = Records(records.are_letters)
-    within += (record for record in records if limits.first <= record.offset < limits.end)
-    return within
+def _within(elements: list[Element], limits: PartitionRange) -> list[Element]:
+    """Return the elements within the range; a batch may extend beyond it on both sides."""
+    if limits.first <= elements[0].offset and elements[-1].offset < limits.end:
+        return elements
+    return [element for element in elements if limits.first <= element.offset < limits.end]

@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharegroup.client.records import Header, TopicPartition
 from sharegroup.errors import KafkaError
@@ -40,6 +40,10 @@ EPOCH_MAX = 2**15 - 1
 
 RawRecord = tuple[bytes | None, bytes | None, int, Sequence[Header]]
 """A record to send: key, value, timestamp in milliseconds, headers."""
+
+
+EncodedRecord = tuple[bytes, int]
+"""A record to send whose content is encoded (`wire.batches.record_contents`), and its timestamp."""
 
 
 class Identity(NamedTuple):
@@ -64,15 +68,24 @@ class Batch:
     """Records that are sent together and share one outcome."""
 
     __slots__ = (
-        "bytes", "created_at", "done", "encoded", "error", "identity", "queue", "record_errors",
-        "records", "sent", "sequence",
+        "bytes", "created_at", "done", "encoded", "error", "has_contents", "identity", "queue",
+        "record_errors", "records", "sent", "sequence",
     )  # fmt: skip
 
-    def __init__(self, queue: PartitionQueue, done: asyncio.Future[Written], now: float) -> None:
+    def __init__(
+        self,
+        queue: PartitionQueue,
+        done: asyncio.Future[Written],
+        now: float,
+        *,
+        has_contents: bool = False,
+    ) -> None:
         self.queue = queue
         self.done = done
         self.created_at = now
-        self.records: list[RawRecord] = []
+        self.records: list[Any] = []
+        """All of them are `RawRecord`, or with ``has_contents`` `EncodedRecord`."""
+        self.has_contents = has_contents
         self.bytes = 0
         self.identity = ANONYMOUS
         self.sequence = NO_SEQUENCE
@@ -145,13 +158,13 @@ class PartitionQueue:
         self._identity = identity
         self._begin_numbers()
 
-    def open_batch(self, size: int) -> Batch | None:
-        """Return the open batch if a record of this size fits into it, or None."""
+    def open_batch(self, size: int, has_contents: bool = False) -> Batch | None:
+        """Return the open batch if a record of this size and kind fits into it, or None."""
         if not self.waiting:
             return None
         last = self.waiting[-1]
         # A batch that was sent may be written as it is, so nothing may be added to it.
-        fits = not last.sent and last.sequence == NO_SEQUENCE
+        fits = not last.sent and last.sequence == NO_SEQUENCE and last.has_contents is has_contents
         return last if fits and last.bytes + size <= self._batch_bytes else None
 
     def is_ready(self, *, now: float, linger_seconds: float) -> bool:

@@ -17,6 +17,7 @@ import random
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -26,6 +27,7 @@ from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.produce.partition_queue import (
     RECORD_OVERHEAD_BYTES,
     Batch,
+    EncodedRecord,
     PartitionQueue,
     RawRecord,
     Written,
@@ -228,15 +230,42 @@ class Producer:
         """
         self._start()
         headers = taken_headers(headers)
+        future = self.send_now(
+            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        if future is None:
+            again = partial(
+                self.send_now, topic, value, key=key, headers=headers, partition=partition,
+                timestamp_ms=timestamp_ms,
+            )  # fmt: skip
+            future = await self._when_possible(topic, _size(key, value, headers), again)
+        if future.fills_batch:
+            # Let the sender run: a loop of sends might not wait for anything else.
+            await asyncio.sleep(0)
+        return future
+
+    async def send_content(
+        self, topic: str, content: bytes, *, key: bytes | None, partition: int | None
+    ) -> SendFuture:
+        """Queue a record like `send` whose content is encoded by `record_content` already.
+
+        ``key``, which is part of the content, chooses the partition as in `send`.
+        """
+        self._start()
+        future = self._send_content_now(topic, content, key, partition)
+        if future is None:
+            again = partial(self._send_content_now, topic, content, key, partition)
+            size = len(content) + RECORD_OVERHEAD_BYTES
+            future = await self._when_possible(topic, size, again)
+        return future
+
+    async def _when_possible(
+        self, topic: str, size: int, send_now: Callable[[], SendFuture | None]
+    ) -> SendFuture:
+        """Wait for what `send_now` lacks, until it has queued the record."""
         state = None if self._transactions is None else self._transactions.state
         number = 0 if state is None else state.number
-        # A loop, because after each wait another task may have taken the room.
-        while (
-            future := self.send_now(
-                topic, value, key=key, headers=headers, partition=partition,
-                timestamp_ms=timestamp_ms,
-            )
-        ) is None:  # fmt: skip
+        while True:
             if self._cluster.last_known_topic(topic) is None:
                 await self._cluster.topic(
                     topic,
@@ -244,14 +273,13 @@ class Producer:
                     timeout_ms=self._config.max_block_ms,
                 )
             else:
-                await self._wait_for_space(_size(key, value, headers))
+                await self._wait_for_space(size)
             if state is not None:
                 # Meanwhile another task may have ended the transaction and begun the next.
                 state.check_same(number)
-        if future.fills_batch:
-            # Let the sender run: a loop of sends might not wait for anything else.
-            await asyncio.sleep(0)
-        return future
+            # Again and again, because after each wait another task may have taken the room.
+            if (future := send_now()) is not None:
+                return future
 
     def send_now(
         self,
@@ -273,24 +301,42 @@ class Producer:
             self._transactions.state.check_open("send")
         headers = taken_headers(headers)
         size = _size(key, value, headers)
-        if size > self._config.request_bytes_max:
-            raise MessageTooLarge(
-                f"topic {topic!r}: the record has {size} bytes; request_bytes_max is "
-                f"{self._config.request_bytes_max}"
-            )
-        known_topic = self._cluster.last_known_topic(topic)
-        has_room = self._buffered_bytes + size <= self._config.buffer_bytes
-        if known_topic is None or not has_room or self._runner is None:
+        known_topic = self._known_topic_with_room(topic, size)
+        if known_topic is None:
             return None
         if timestamp_ms is None:
             stamp = time.time_ns() // 1_000_000
         else:
             stamp = _checked_timestamp(timestamp_ms)
         where = TopicPartition(topic, self._partition(known_topic, key, partition))
-        if self._transactions is not None:
-            self._transactions.state.add_partition(where)
-        batch, is_full = self._append(where, (key, value, stamp, headers), size)
+        batch, is_full = self._append(where, (key, value, stamp, headers), size, key)
         return SendFuture(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
+
+    def _send_content_now(
+        self, topic: str, content: bytes, key: bytes | None, partition: int | None
+    ) -> SendFuture | None:
+        self._check_running()
+        if self._transactions is not None:
+            self._transactions.state.check_open("send")
+        size = len(content) + RECORD_OVERHEAD_BYTES
+        known_topic = self._known_topic_with_room(topic, size)
+        if known_topic is None:
+            return None
+        stamp = time.time_ns() // 1_000_000
+        where = TopicPartition(topic, self._partition(known_topic, key, partition))
+        batch, is_full = self._append(where, (content, stamp), size, key, has_contents=True)
+        return SendFuture(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
+
+    def _known_topic_with_room(self, topic: str, size: int) -> Topic | None:
+        """Return the topic; None if its metadata is unknown, or the buffer has no room."""
+        if size > self._config.request_bytes_max:
+            raise MessageTooLarge(
+                f"topic {topic!r}: the record has {size} bytes; request_bytes_max is "
+                f"{self._config.request_bytes_max}"
+            )
+        has_room = self._buffered_bytes + size <= self._config.buffer_bytes
+        is_possible = has_room and self._runner is not None
+        return self._cluster.last_known_topic(topic) if is_possible else None
 
     async def send_and_wait(
         self,
@@ -517,7 +563,17 @@ class Producer:
             sticky = self._sticky[topic] = StickyPartition(chance=random.random)
         return sticky
 
-    def _append(self, where: TopicPartition, record: RawRecord, size: int) -> tuple[Batch, bool]:
+    def _append(
+        self,
+        where: TopicPartition,
+        record: RawRecord | EncodedRecord,
+        size: int,
+        key: bytes | None,
+        *,
+        has_contents: bool = False,
+    ) -> tuple[Batch, bool]:
+        if self._transactions is not None:
+            self._transactions.state.add_partition(where)
         queue = self._queues.get(where)
         if queue is None:
             queue = self._queues[where] = PartitionQueue(
@@ -526,11 +582,11 @@ class Producer:
                 under_way_max=self._config.in_flight_max,
                 idempotent=self._config.idempotent,
             )
-        batch = queue.open_batch(size)
+        batch = queue.open_batch(size, has_contents)
         if batch is None:
             assert self._loop is not None, "the first record is sent by a running loop"
             future = self._loop.create_future()
-            batch = Batch(queue, future, self._monotonic())
+            batch = Batch(queue, future, self._monotonic(), has_contents=has_contents)
             queue.waiting.append(batch)
             self._unfinished.add(batch)
             self._sender.activate(queue)
@@ -541,7 +597,7 @@ class Producer:
         # A second batch is opened only if this record cannot go into the one before.
         is_full = batch.bytes >= self._batch_bytes or len(queue.waiting) > 1
         # KIP-480: another partition when a batch is full, not for each record.
-        if is_full and record[0] is None:
+        if is_full and key is None:
             known_topic = self._cluster.last_known_topic(where.topic)
             self._sticky_of(where.topic).move_on(known_topic.leaders if known_topic else (0,))
         if is_full:

@@ -52,7 +52,7 @@ from sharegroup.errors import (
     UnknownServerError,
 )
 from sharegroup.wire.batches.compression import CODECS
-from sharegroup.wire.batches.records import encode_batch
+from sharegroup.wire.batches.records import encode_batch, encode_contents
 from sharegroup.wire.codec.schema import MILLISECOND
 
 log = logging.getLogger(__name__)
@@ -284,7 +284,8 @@ class Sender:
         return dict(answers(response, version, topic_ids, self._cluster.principal))
 
     def _encode(self, batch: Batch) -> None:
-        batch.encoded = encode_batch(
+        encode = encode_contents if batch.has_contents else encode_batch
+        batch.encoded = encode(
             batch.records,
             codec=self._codec,
             producer_id=batch.identity.producer_id,

@@ -183,6 +183,7 @@ class Transactions:
             return
         operation = self._submit(lambda: self._send_offsets(offsets, member), None)
         await self._wait(operation, "send_offsets_to_transaction")
+        operation.done.result()
 
     def _is_unseen(self, phase: TransactionPhase) -> bool:
         return self._unseen is not None and self._unseen.phase is phase
@@ -196,31 +197,33 @@ class Transactions:
         return operation
 
     async def _join(self, name: str) -> None:
-        """Wait for the end of a transaction, and forget it when its outcome is known."""
+        """Wait for the end of a transaction, and forget it when the caller gets its outcome.
+
+        One that gives up at the moment of the outcome does not get it, and may ask again.
+        """
         operation = self._unseen
         assert operation is not None, "an operation was submitted"
-        try:
-            await self._wait(operation, name)
-        finally:
-            if operation.done.done() and self._unseen is operation:
-                self._unseen = None
+        await self._wait(operation, name)
+        if self._unseen is operation:
+            self._unseen = None
+        operation.done.result()
 
     async def _wait(self, operation: _Operation, name: str) -> None:
+        """Wait for the outcome; raises RequestTimedOut if there is none in time."""
         limit_ms = self._config.max_block_ms
         began_ns = time.perf_counter_ns()
         try:
-            async with asyncio.timeout(limit_ms / 1000):
-                # A caller that gives up does not stop the operation: the coordinator may have
-                # carried it out already, and the next call gets its outcome.
-                await asyncio.shield(operation.done)
-        except TimeoutError:
-            raise RequestTimedOut(
-                f"transactional_id {self.state.transactional_id!r}: {name} has no outcome after "
-                f"max_block_ms={limit_ms}; it goes on: call it again to wait for its outcome"
-            ) from None
+            # A caller that gives up does not stop the operation: the coordinator may have carried
+            # it out already, and the next call gets its outcome.
+            await asyncio.wait((operation.done,), timeout=limit_ms / 1000)
         finally:
             if name in self._waited_ns:
                 self._waited_ns[name].add(time.perf_counter_ns() - began_ns)
+        if not operation.done.done():
+            raise RequestTimedOut(
+                f"transactional_id {self.state.transactional_id!r}: {name} has no outcome after "
+                f"max_block_ms={limit_ms}; it goes on: call it again to wait for its outcome"
+            )
 
     # Requests.
 

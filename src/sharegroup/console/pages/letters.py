@@ -206,7 +206,7 @@ def needs_records(selection: Selection) -> bool:
 
 
 def shown_letters(
-    contents: Contents, selection: Selection, chunk: Chunk
+    contents: Contents, selection: Selection, chunk: Chunk[Letter]
 ) -> Iterator[tuple[Letter, ShownLetter, bool]]:
     """Yield letters with what is shown of them, and whether each was sent back before."""
     for letter in chunk.letters:

@@ -2,12 +2,15 @@
 
 A share fetch asks for ``records_max`` records. That limit is soft: the log batch in which it is
 reached is acquired whole, because the response carries whole log batches anyway and the member can
-then settle one as a unit (KIP-1206 «batch_optimized»). The number of locks is a hard limit. So is
-the number of records if the member asks for that («record_limit»).
+then settle one as a unit (KIP-1206 «batch_optimized»). For the same reason unseen records may
+exceed the number of locks, to complete the log batch in which it is reached: a batch that is cut in
+three is sent three times. Larger batches than ``completion_records_max`` and
+``completion_bytes_max`` are cut. Both limits are hard if the member asks for that («record_limit»).
 
     log batches   |  0 ... 9  |  10 ... 19  |  20 ... 29  |
     records_max 12, locks 100  ------------->               0 to 19 are acquired
-    records_max 12, locks 15   -------->                    0 to 14 are acquired
+    records_max 20, locks 15   ------------->               0 to 19 are acquired, 5 above the limit
+    the same, completion 9     -------->                    0 to 14 are acquired
     records_max 12, strict     ----->                       0 to 11 are acquired
 
 One bad record can fail everything that is delivered with it, each time, until all of it is
@@ -28,7 +31,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from sharegroup.core.delivery.delivery import Acquired, AcquireRequest, LogBatches
+from sharegroup.core.delivery.delivery import (
+    Acquired,
+    AcquireRequest,
+    LogBatches,
+    SharePartitionLimits,
+)
 from sharegroup.protocol_enums import AcquireMode
 
 Range = tuple[int, int]
@@ -68,8 +76,8 @@ class AcquireBudget:
     """The number of records and locks that one acquire may still take, and where it must stop."""
 
     __slots__ = (
-        "_delivery_count_max",
         "_isolated_from",
+        "_limits",
         "_log",
         "_records_left",
         "_request",
@@ -79,29 +87,37 @@ class AcquireBudget:
     )
 
     def __init__(
-        self, log: LogBatches, request: AcquireRequest, *, locks_left: int, delivery_count_max: int
+        self,
+        log: LogBatches,
+        request: AcquireRequest,
+        *,
+        locks_left: int,
+        limits: SharePartitionLimits,
     ) -> None:
         self._log = log
         self._request = request
         self._records_left = request.records_max
-        self._delivery_count_max = delivery_count_max
+        self._limits = limits
         # Kafka's rule: half of the limit, rounded up, and at least two.
-        self._isolated_from = max(ISOLATED_FROM_MIN, (delivery_count_max + 1) // 2)
+        self._isolated_from = max(ISOLATED_FROM_MIN, (limits.delivery_count_max + 1) // 2)
         self.locks_left = locks_left
         self.stop = log.ends[-1]  # No offset from here on is taken.
         self.isolating = False  # Whether the records taken must be delivered alone.
 
-    def take(self, first: int, end: int, suspicion: int = 0) -> int:
+    def take(self, first: int, end: int, suspicion: int = 0, *, unseen: bool = False) -> int:
         """Spend the budget on ``[first, end)`` and return the end of the granted range.
 
         It is ``first`` if nothing is granted. ``suspicion`` is how often the records were returned
-        for an unknown reason.
+        for an unknown reason. Only ``unseen`` records may exceed the locks.
         """
         if suspicion >= self._isolated_from and first < end:
             # A granted range can still be shortened here: the portion lowers `locks_left` and
             # `stop`.
             self._isolate(first, suspicion)
-        end = min(end, self.stop, first + self.locks_left)
+        end, reached = min(end, self.stop), first + self.locks_left
+        if reached < end:
+            # Without a lock left, no batch was begun that could be completed.
+            end = self._completed(reached) if unseen and first < reached else reached
         if end <= first:
             return first
         # At 0 or below, the last log batch is being finished: `stop` limits it (KIP-1206).
@@ -111,6 +127,18 @@ class AcquireBudget:
         self._records_left -= end - first
         self.locks_left -= end - first
         return end
+
+    def _completed(self, reached: int) -> int:
+        """Return the offset at which an acquire ends that has no lock left at ``reached``."""
+        end = self._border(reached)
+        if end == reached:
+            return end
+        first = self._log.firsts[bisect_right(self._log.firsts, reached - 1) - 1]
+        is_larger = (
+            end - first > self._limits.completion_records_max
+            or self._log.size_of(first) > self._limits.completion_bytes_max
+        )
+        return reached if is_larger else end
 
     def _border(self, reached: int) -> int:
         """Return the offset at which an acquire ends that has all its records at ``reached``."""
@@ -122,7 +150,7 @@ class AcquireBudget:
 
     def _isolate(self, first: int, suspicion: int) -> None:
         """Limit the acquire to a portion of suspicious records; a later acquire takes the rest."""
-        is_last_delivery = suspicion + 1 >= self._delivery_count_max
+        is_last_delivery = suspicion + 1 >= self._limits.delivery_count_max
         taken_before = self._records_left < self._request.records_max
         # Records taken before would fail with the suspicious ones, so the acquire ends in front of
         # them.

@@ -25,7 +25,7 @@ They are named tuples because the hot paths create and compare hundreds of thous
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -274,6 +274,10 @@ class Delta(NamedTuple):
     batches: tuple[StateBatch, ...] = ()
 
 
+def _no_size(_: int) -> int:
+    return 0
+
+
 class LogBatches(NamedTuple):
     """The offset ranges of the log batches that a read at ``position`` found, in ascending order.
 
@@ -287,6 +291,7 @@ class LogBatches(NamedTuple):
     firsts: Sequence[int]
     ends: Sequence[int]
     looked_until: int = 0  # The end of the offsets read; 0 means the end of the last batch.
+    size_of: Callable[[int], int] = _no_size  # The bytes of the batch with this first offset.
 
     @property
     def end(self) -> int:
@@ -305,11 +310,13 @@ class AcquireRequest(NamedTuple):
     """The number of records that a member asks for.
 
     ``batch_records`` is the number of records that it would like to acknowledge together.
+    ``without_records`` says that it needs only the offsets; others read the records (ADR 0059).
     """
 
     records_max: int
     batch_records: int
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    without_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,22 +324,26 @@ class SharePartitionLimits:
     """The configuration of a group that concerns a share partition; it may change at any time.
 
     ``in_flight_max`` counts records that are acquired or wait to be delivered again, not the span
-    of offsets, because one stuck record must not stop its partition. ``runs_max`` limits memory and
-    the size of a state snapshot. ``renewal`` says whether members may renew their locks (KIP-1240).
-    ``dead_letters`` says whether records that failed for good are copied before they are archived
-    (KIP-1191). While ``paused``, nothing is acquired; held records can be settled and renewed.
-    ``delay`` is that of released records (None: they have none), and from ``delayed_max`` delayed
-    records on, no new ones are delivered.
-    ``breaker`` is for the callers of `SharePartition`, which knows only one share partition.
+    of offsets, because one stuck record must not stop its partition. A fetch may exceed it to
+    complete a log batch of at most ``completion_records_max`` records and ``completion_bytes_max``
+    bytes. ``runs_max`` limits memory and the size of a state snapshot. ``renewal`` says whether
+    members may renew their locks (KIP-1240). ``dead_letters`` says whether records that failed for
+    good are copied before they are archived (KIP-1191). While ``paused``, nothing is acquired; held
+    records can be settled and renewed. ``delay`` is that of released records (None: they have
+    none), and from ``delayed_max`` delayed records on, no new ones are delivered. ``breaker`` is
+    for the callers of `SharePartition`, which knows only one share partition.
     """
 
-    # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`.
+    # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`, and
+    # completes every batch.
     lock_ms: int = 30_000
     delivery_count_max: int = 5
     in_flight_max: int = 2_000
     runs_max: int = 20_000
     renewal: bool = True
     dead_letters: bool = False
+    completion_records_max: int = 10_000
+    completion_bytes_max: int = 1024 * 1024
     paused: bool = False
     delay: RedeliveryDelay | None = None
     delayed_max: int = DELAYED_MAX

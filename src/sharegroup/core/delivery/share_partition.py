@@ -213,11 +213,9 @@ class SharePartition:
             absent += self._pass_over(log_end)
             return Acquisition((), self._delta(absent) if absent else None)
         lock_deadline_ms = now_ms + limits.lock_ms
-        # Below 0 if the group's limit was lowered below the number of locks that are held.
+        # Below 0 if a log batch was completed above the limit, or the limit was lowered.
         locks_left = limits.in_flight_max - self._counts[ACQUIRED]
-        budget = AcquireBudget(
-            log, request, locks_left=locks_left, delivery_count_max=limits.delivery_count_max
-        )
+        budget = AcquireBudget(log, request, locks_left=locks_left, limits=limits)
         taken = self._lock_waiting(member_id, lock_deadline_ms, log.firsts[0], budget)
         # While records are isolated, nothing else may come with them, not even new records.
         if not budget.isolating and not self.is_full(limits):
@@ -479,7 +477,7 @@ class SharePartition:
         locked = InFlightState(ACQUIRED, 1, member_id, lock_deadline_ms)
         for stretch_first, stretch_end in record_ranges:
             first = max(stretch_first, self._runs.end)
-            end = budget.take(first, stretch_end)
+            end = budget.take(first, stretch_end, unseen=True)
             # The stretch lies below the end of the map, or the budget is spent.
             if end <= first:
                 continue

@@ -140,7 +140,7 @@ def spark_schema() -> StructType:
     return from_arrow_schema(ARROW_SCHEMA)
 
 
-def letter_rows(chunk: Chunk) -> pa.RecordBatch:
+def letter_rows(chunk: Chunk[Letter]) -> pa.RecordBatch:
     """Return the rows of the letters of a chunk."""
     letters = [(letter, letter.offset in chunk.redriven) for letter in chunk.letters]
     arrays = []
@@ -177,7 +177,9 @@ def read(options: LettersOptions, partition: InputPartition) -> Iterator[pa.Reco
         yield letter_rows(chunk)
 
 
-async def _chunks(options: LettersOptions, parts: Iterable[PartitionRuns]) -> AsyncIterator[Chunk]:
+async def _chunks(
+    options: LettersOptions, parts: Iterable[PartitionRuns]
+) -> AsyncIterator[Chunk[Letter]]:
     # `plan` orders the parts by topic, so each topic is one group.
     for topic, of_topic in groupby(parts, attrgetter("topic")):
         async with DeadLetterQueue(topic, **options.client) as queue:

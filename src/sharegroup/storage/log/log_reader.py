@@ -2,19 +2,22 @@
 
 Every read is one ``pread`` of whole batches.  Batches that this process has written, or checked
 when it started, are returned unchecked.  The disk may have damaged batches of an earlier run, so
-their checksums are compared on every read (2.7 microseconds for 64 KiB).  The read of a damaged
-batch raises `CorruptMessage`; the batches behind it remain readable.  Damage may look like a batch
-of gigabytes, so a large one is compared in pieces before it is read into memory.
+their checksums are compared when they are read (2.7 microseconds for 64 KiB).  The latest range of
+compared batches is remembered, because a task of Spark reads what was acquired without its records.
+The read of a damaged batch raises `CorruptMessage`; the batches behind it remain readable.  Damage
+may look like a batch of gigabytes, so a large one is compared in pieces before it is read into
+memory.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.segment.batch_scan import headers, is_whole, is_whole_at
-from sharegroup.storage.segment.boundaries import BatchMap, BatchSpans, Boundaries
+from sharegroup.storage.segment.boundaries import BatchMap, BatchSpans, Boundaries, ListedBatch
 from sharegroup.storage.segment.read_ahead import PIECE_BYTES_MAX, Place, ReadAhead
 from sharegroup.storage.segment.segment import Segment
 from sharegroup.storage.segment.whole_read import read_whole
@@ -34,7 +37,7 @@ class LogReader:
     The caller has checked that the offsets are in the log.
     """
 
-    __slots__ = ("_ahead", "_map", "_name", "_segments", "_verified_from")
+    __slots__ = ("_ahead", "_compared", "_map", "_name", "_segments", "_verified_from")
 
     def __init__(
         self,
@@ -50,6 +53,8 @@ class LogReader:
         self._segments = segments
         self._map = batch_map
         self._verified_from = verified_from
+        self._compared = (0, 0)
+        """The offsets [first, end) of an earlier run whose batches were found sound."""
         self._ahead = ahead
 
     def spans(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> BatchSpans:
@@ -60,7 +65,8 @@ class LogReader:
         """
         firsts: list[int] = []
         ends: list[int] = []
-        total = 0
+        positions = array("q")
+        total = position = 0
         for window, low, high in self._pieces(
             offset, end=end, bytes_max=bytes_max, count_max=count_max
         ):
@@ -68,11 +74,15 @@ class LogReader:
                 batches = [index for index in range(low, high) if not window.is_hole(index)]
                 firsts += (window.firsts[index] for index in batches)
                 ends += (window.ends(index, index + 1)[0] for index in batches)
+                positions.extend(window.positions[index] for index in batches)
             else:
                 firsts += window.firsts[low:high].tolist()
                 ends += window.ends(low, high)
-            total += window.ending_at(high) - window.positions[low]
-        return BatchSpans(firsts, ends, total)
+                positions += window.positions[low:high]
+            position = window.ending_at(high)
+            total += position - window.positions[low]
+        positions.append(position)
+        return BatchSpans(firsts, ends, total, positions)
 
     def bytes_from(self, offset: int, *, end: int) -> int:
         """Return the size in bytes of the batches in ``[offset, end)``.
@@ -101,9 +111,9 @@ class LogReader:
         located = self._find(offset, end=end, bytes_max=bytes_max)
         if located is None:
             return b""
-        first, place = located
+        first, last_end, place = located
         data = self._read(place)
-        sound = self._sound_bytes(data, first, place[0])
+        sound = self._sound_bytes(data, first, last_end, place[0])
         if sound == 0:
             raise self._damaged(first)
         return data if sound == len(data) else data[:sound]
@@ -127,11 +137,29 @@ class LogReader:
         while first < end:
             located = self._find(first, end=end, bytes_max=NO_LIMIT)
             if located is not None:
-                part_first, place = located
+                part_first, part_end, place = located
                 piece = self._ahead.take(place)
-                parts.append(self._sound(part_first, place) if piece is None else piece)
+                if piece is None:
+                    piece = self._sound(part_first, part_end, place)
+                parts.append(piece)
             first = self._segment_at(first).end_offset
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def listed(self, first: int, *, end: int) -> list[ListedBatch] | None:
+        """Return the batches that `read_range` would read, without reading them.
+
+        None if an earlier run of this process may have left damaged ones, so they must be read.
+        """
+        if not self._is_verified(first, end):
+            return None
+        batches: list[ListedBatch] = []
+        while first < end:
+            for window, low, high in self._pieces(
+                first, end=end, bytes_max=NO_LIMIT, count_max=NO_LIMIT
+            ):
+                batches += window.listed(low, high)
+            first = self._segment_at(first).end_offset
+        return batches
 
     def read_ahead(self, first: int, *, end: int) -> None:
         """Read the batches that `read_range` will be asked for, within one segment."""
@@ -140,36 +168,37 @@ class LogReader:
         located = self._find(first, end=end, bytes_max=PIECE_BYTES_MAX)
         if located is None:
             return
-        part_first, place = located
+        part_first, part_end, place = located
         if place[2] <= PIECE_BYTES_MAX and place not in self._ahead:
-            self._ahead.keep(place, self._sound(part_first, place))
+            self._ahead.keep(place, self._sound(part_first, part_end, place))
 
-    def _sound(self, first: int, place: Place) -> bytes:
-        """Read a place that begins with offset ``first``. CorruptMessage if a batch is damaged."""
+    def _sound(self, first: int, end: int, place: Place) -> bytes:
+        """Read the batches [first, end) at a place. CorruptMessage if one is damaged."""
         data = self._read(place)
         # No bytes at all are damage, too: the file has become shorter.
-        if self._sound_bytes(data, first, place[0]) < max(len(data), 1):
+        if self._sound_bytes(data, first, end, place[0]) < max(len(data), 1):
             raise self._damaged(first)
         return data
 
-    def _find(self, offset: int, *, end: int, bytes_max: int) -> tuple[int, Place] | None:
-        """Return the first offset and the place of the batches within the limits, in one segment.
+    def _find(self, offset: int, *, end: int, bytes_max: int) -> tuple[int, int, Place] | None:
+        """Return the offsets and the place of the batches within the limits, in one segment.
 
         Returns None if there is no batch before ``end``.
         """
-        segment, first, position, size = None, offset, 0, 0
+        segment, first, last_end, position, size = None, offset, offset, 0, 0
         for window, low, high in self._pieces(
             offset, end=end, bytes_max=bytes_max, count_max=NO_LIMIT
         ):
             if segment is None:
                 segment, first = window.segment, window.firsts[low]
                 position = window.positions[low]
+            last_end = window.ends(high - 1, high)[0]
             size = window.ending_at(high) - position
         if segment is None:
             return None
-        if size > UNCHECKED_BYTES_MAX and first < self._verified_from:
+        if size > UNCHECKED_BYTES_MAX and not self._is_verified(first, last_end):
             self._check_first(segment, first, position)
-        return first, (segment, position, size)
+        return first, last_end, (segment, position, size)
 
     def _check_first(self, segment: Segment, first: int, position: int) -> None:
         """Raise CorruptMessage if the batch that begins with ``first`` is large and damaged."""
@@ -231,9 +260,22 @@ class LogReader:
         except OSError as error:
             raise self._unread(segment, position, error) from error
 
-    def _sound_bytes(self, data: bytes, first: int, segment: Segment) -> int:
-        """Return how many leading bytes of ``data`` are whole batches that begin at ``first``."""
+    def _is_verified(self, first: int, end: int) -> bool:
+        """Return whether this process has written, or compared, the batches [first, end)."""
         if first >= self._verified_from:
+            return True
+        return self._compared[0] <= first and min(end, self._verified_from) <= self._compared[1]
+
+    def _note_compared(self, first: int, end: int) -> None:
+        """Note that batches are sound; only one range is kept, which grows with each read."""
+        known_first, known_end = self._compared
+        if first <= known_end and known_first <= end:
+            first, end = min(first, known_first), max(end, known_end)
+        self._compared = first, end
+
+    def _sound_bytes(self, data: bytes, first: int, end: int, segment: Segment) -> int:
+        """Return how many leading bytes of ``data``, the batches [first, end), are sound."""
+        if data and self._is_verified(first, end):
             return len(data)
         view, position, expected = memoryview(data), 0, first
         for batch in headers(lambda size, at: data[at : at + size], 0, limit=len(data)):
@@ -244,6 +286,8 @@ class LogReader:
             if not follows or not is_whole(view[position : batch.end_position]):
                 break
             position, expected = batch.end_position, batch.end_offset
+        if position:
+            self._note_compared(first, expected)
         return position
 
     def _unread(self, segment: Segment, position: int, error: OSError) -> KafkaStorageError:

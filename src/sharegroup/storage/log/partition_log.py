@@ -52,7 +52,7 @@ from sharegroup.storage.recovery.producers import (
     marker_of,
 )
 from sharegroup.storage.segment.batch_scan import PlacedBatch, header_of, stamp
-from sharegroup.storage.segment.boundaries import BatchSpans
+from sharegroup.storage.segment.boundaries import BatchSpans, ListedBatch
 from sharegroup.storage.segment.segment import NO_TIMESTAMP, Segment, SegmentLimits
 from sharegroup.storage.segment.transaction_index import overlapping
 from sharegroup.storage.segment.whole_read import PIECE_BYTES
@@ -373,6 +373,10 @@ class PartitionLog:
     def read_range(self, first: int, end: int) -> bytes:
         """Read exactly the batches that cover ``[first, end)``."""
         return self._reader.read_range(first, end=self._readable_end(first, end))
+
+    def listed(self, first: int, end: int) -> list[ListedBatch] | None:
+        """Return the batches that cover ``[first, end)``; None if they have to be read first."""
+        return self._reader.listed(first, end=self._readable_end(first, end))
 
     def expect_read(self, first: int, end: int) -> None:
         """Schedule ``[first, end)`` to be read ahead, because `read_range` will likely need it."""

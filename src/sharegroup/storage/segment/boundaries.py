@@ -20,7 +20,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import sub
+from typing import NamedTuple
 
 from sharegroup.storage.segment.batch_scan import ChunkReader, PlacedBatch, header_at, is_whole_at
 from sharegroup.storage.segment.segment import Segment
@@ -41,20 +44,38 @@ class BatchSpans:
     firsts: list[int]
     ends: list[int]
     total_bytes: int
+    positions: Sequence[int] = ()
+    """Where each batch begins in its segment, and then where the last one ends."""
 
     def __len__(self) -> int:
         return len(self.firsts)
+
+    def size_of(self, first: int) -> int:
+        """Return the size in bytes of the batch that begins at offset ``first``."""
+        index = bisect_left(self.firsts, first)
+        return self.positions[index + 1] - self.positions[index]
+
+
+class ListedBatch(NamedTuple):
+    """A batch of a log as its header describes it."""
+
+    first: int
+    end: int
+    size: int
+    is_control: bool
 
 
 class Boundaries:
     """Consecutive batches of one segment: their first offsets and positions."""
 
-    __slots__ = ("end_offset", "end_position", "firsts", "positions", "segment")
+    __slots__ = ("controls", "end_offset", "end_position", "firsts", "positions", "segment")
 
     def __init__(self, segment: Segment, *, end_offset: int, end_position: int) -> None:
         self.segment = segment
         self.firsts = array("q")
         self.positions = array("q")
+        self.controls: set[int] = set()
+        """The first offsets of the control batches; nearly always empty."""
         self.end_offset = end_offset
         self.end_position = end_position
 
@@ -75,6 +96,8 @@ class Boundaries:
 
     def drop_first(self, count: int) -> None:
         """Forget the first ``count`` batches."""
+        if self.controls:
+            self.controls.difference_update(self.firsts[:count])
         del self.firsts[:count]
         del self.positions[:count]
 
@@ -86,6 +109,8 @@ class Boundaries:
         if keep < len(self.firsts):
             self.end_position = self.positions[keep]
         self.end_offset = end_offset
+        if self.controls:
+            self.controls.difference_update(self.firsts[keep:])
         del self.firsts[keep:]
         del self.positions[keep:]
 
@@ -131,6 +156,19 @@ class Boundaries:
             ends.append(self.end_offset)
         return ends
 
+    def listed(self, low: int, high: int) -> list[ListedBatch]:
+        """Return the batches ``[low, high)``, without holes."""
+        firsts, positions = self.firsts[low:high], self.positions[low : high + 1]
+        if high == len(self.positions):
+            positions.append(self.end_position)
+        return [
+            ListedBatch(first, end, size, first in self.controls)
+            for first, end, size in zip(
+                firsts, self.ends(low, high), map(sub, positions[1:], positions), strict=False
+            )
+            if size
+        ]
+
 
 class BatchMap:
     """The boundaries of one log that are in memory: the tail and a few windows."""
@@ -151,6 +189,8 @@ class BatchMap:
             end_offset=batch.end_offset,
             end_position=batch.end_position,
         )
+        if batch.is_control:
+            tail.controls.add(batch.base_offset)
         if len(tail) > TAIL_BATCHES_MAX:
             # Half of them at once: dropping one for each append would move the rest each time.
             tail.drop_first(TAIL_BATCHES_MAX // 2)
@@ -221,6 +261,8 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
                 )
                 following = header_at(read, following_position, limit=segment.size)
         window.add(first, position, end_offset=following_first, end_position=following_position)
+        if batch is not None and batch.is_control:
+            window.controls.add(first)
         first, position, batch = following_first, following_position, following
         if len(window) >= WINDOW_BATCHES:
             if window.end_offset > offset:

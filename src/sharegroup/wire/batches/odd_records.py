@@ -1,4 +1,4 @@
-"""Decodes and encodes records that the compiled codec refuses although Java's does not.
+"""Decodes records that the compiled codec refuses although Java's does not.
 
 The codec of `records` takes only names of headers in UTF-8 and attributes of records below 128.
 The decoder here reads what Java's `DefaultRecord.readFrom` reads, field by field: attributes are
@@ -9,19 +9,15 @@ codec has refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches.batches import NO_TIMESTAMP, BatchHeader, Buffer
-from sharegroup.wire.batches.header_names import Header, header_name, name_bytes
-from sharegroup.wire.varints import zigzag
+from sharegroup.wire.batches.header_names import Header, header_name
 
 INT_BITS, LONG_BITS = 32, 64
 INT_BYTES_MAX, LONG_BYTES_MAX = 5, 10  # 32 and 64 bits in groups of 7.
-
-_NO_SIZE = b"\x01"
-"""The number -1: no key or value."""
 
 
 class OddRecord(NamedTuple):
@@ -109,30 +105,3 @@ def signed(number: int, bits: int) -> int:
     """Return the number that Java has after an overflow of its ``bits`` bits."""
     half = 1 << bits - 1
     return (number + half) % (1 << bits) - half
-
-
-def encode(
-    records: Iterable[tuple[bytes | None, bytes | None, int, Sequence[Header]]],
-    first_timestamp: int,
-) -> bytes:
-    """Return the body of a batch of these records, with the original bytes of all names."""
-    parts: list[bytes] = []
-    for index, (key, value, timestamp, headers) in enumerate(records):
-        fields = [
-            b"\0",
-            # The difference of two timestamps of 64 bits may have 65; readers add modulo 2**64.
-            zigzag(signed(timestamp - first_timestamp, LONG_BITS)),
-            zigzag(index),
-            _sized(key),
-            _sized(value),
-            zigzag(len(headers)),
-        ]
-        for name, content in headers:
-            fields += (_sized(name_bytes(name)), _sized(content))
-        record = b"".join(fields)
-        parts += (zigzag(len(record)), record)
-    return b"".join(parts)
-
-
-def _sized(content: bytes | None) -> bytes:
-    return _NO_SIZE if content is None else zigzag(len(content)) + content

@@ -36,9 +36,11 @@ from sharegroup.wire.batches.batches import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    TRANSACTIONAL,
     BatchHeader,
     Buffer,
     checksum_holds,
+    header_bytes,
     scan,
 )
 from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX, NONE, compress, decompress
@@ -236,17 +238,60 @@ def encode_batch(
         batch = _built(builder(), records if has_time else _one_later(records))
     except TypeError:  # The compiled codec refuses names of a subclass of str.
         # Imported here because few processes ever write such a batch.
-        from sharegroup.wire.batches import odd_records
+        from sharegroup.wire.batches.record_contents import (
+            batch_body,
+            encoded_names,
+            record_content,
+        )
 
         plain = [
             (key, value, timestamp, [(str(name), content) for name, content in headers])
             for key, value, timestamp, headers in records
         ]
         batch = _built(builder(), plain)
-        batch = _with_body(batch, odd_records.encode(records, records[0][2]), codec=NONE)
+        contents = []
+        for key, value, timestamp, headers in records:
+            names = encoded_names([name for name, _ in headers])
+            parts = [key, value, *(content for _, content in headers)]
+            contents.append((record_content(names, parts), timestamp))
+        batch = _with_body(batch, batch_body(contents, records[0][2]), codec=NONE)
     if not has_time:
         _set_times(batch, NO_TIMESTAMP, max(record[2] for record in records))
     return batch if codec == NONE else _compressed(batch, codec)
+
+
+def encode_contents(
+    records: Sequence[tuple[bytes, int]],
+    *,
+    codec: int = NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+) -> bytearray:
+    """Return the same batch as `encode_batch`, of records whose contents are encoded."""
+    # Imported here because few processes have such records.
+    from sharegroup.wire.batches.record_contents import batch_body
+
+    assert records, "a batch needs a record"
+    times = [timestamp for _, timestamp in records]
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=TRANSACTIONAL * is_transactional,
+        last_offset_delta=len(records) - 1,
+        first_timestamp=times[0],
+        max_timestamp=max(times),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    body = compress(codec, batch_body(records, times[0]))
+    return _with_body(bytearray(header_bytes(header)), body, codec=codec)
 
 
 def _built(

@@ -158,6 +158,9 @@ PEER_APIS: dict[int, Api] = {
 DECLARED_HERE = frozenset({(18, 5), (28, 6), (42, 3), (94, 0)})
 """The versions, by API key, that kio does not have; `wire.messages` declares them."""
 
+EXTENDED_HERE = frozenset({(78, 2)})
+"""The versions, by API key, to which `wire.messages` adds tagged fields of our own."""
+
 
 def api_of(key: int) -> Api:
     """Return an API of either table; KeyError if it is in neither."""
@@ -216,6 +219,6 @@ def message_module_name(key: int, version: int, direction: str) -> str:
     """Return the name of the module with a message; ``direction`` is Request or Response."""
     api = api_of(key)
     assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not in the tables"
-    if (key, version) in DECLARED_HERE:
+    if (key, version) in DECLARED_HERE or (key, version) in EXTENDED_HERE:
         return f"sharegroup.wire.messages.{api.snake_name}_v{version}"
     return f"kio.schema.{api.snake_name}.v{version}.{direction.lower()}"

@@ -11,7 +11,8 @@ four times as long. In order:
                    leader int32, its epoch int32, no tags
                    records
                    acquired: first offset int64, last offset int64, delivery count int16, no tags
-                   no tags
+                   no tags, or tag 10000 with the batches (ADR 0059):
+                     first offset int64, end offset int64, size int32, flags int8, no tags
       no tags
     nodes       id int32, host, port int32, no rack, no tags
     no tags
@@ -26,6 +27,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from sharegroup.ids import LEADER_EPOCH, TopicId
+from sharegroup.protocol_enums import BATCHES_TAG
 from sharegroup.steps import STEP_ELEMENTS, Steps
 from sharegroup.wire.codec.encoder import Chunk
 from sharegroup.wire.varints import uvarint
@@ -36,7 +38,12 @@ _error = Struct(">ih").pack
 _ack_error = Struct(">h").pack
 _leader = Struct(">iiB").pack
 _acquired = Struct(">qqhB").pack
+_batch = Struct(">qqibB").pack
 _no_errors = Struct(">ihBhBiiB").pack
+
+
+Batches = Sequence[tuple[int, int, int, int]]
+"""Log batches as (first offset, end offset, size, flags of `BatchFlag`)."""
 
 
 class PartitionAnswer(NamedTuple):
@@ -50,6 +57,8 @@ class PartitionAnswer(NamedTuple):
     ack_error_code: int = 0
     ack_error_message: str | None = None
     leader_id: int = 0
+    batches: Batches | None = None
+    """The batches of an acquisition without records, in place of ``records``."""
 
 
 class LeaderEndpoint(NamedTuple):
@@ -79,7 +88,7 @@ def share_fetch_frame(
             if answer.records:
                 chunks += (b"".join(small), answer.records)
                 small = []
-            _add_acquired(small, answer.acquired)
+            _add_acquired(small, answer.acquired, answer.batches)
             count += 1
             if count % STEP_ELEMENTS == 0:
                 chunks.append(b"".join(small))  # Or the last step would join all small pieces.
@@ -99,7 +108,7 @@ def _ended(chunks: list[Chunk], small: list[bytes], endpoint: LeaderEndpoint | N
 
 
 def _before_records(answer: PartitionAnswer) -> bytes:
-    partition, _, _, error_code, message, ack_error_code, ack_message, leader_id = answer
+    partition, _, _, error_code, message, ack_error_code, ack_message, leader_id, _ = answer
     if message is ack_message is None:
         # The usual partition has no texts, so all fields have a fixed size: one call of `struct`.
         return _no_errors(partition, error_code, 0, ack_error_code, 0, leader_id, LEADER_EPOCH, 0)
@@ -114,9 +123,20 @@ def _before_records(answer: PartitionAnswer) -> bytes:
     )
 
 
-def _add_acquired(small: list[bytes], acquired: Iterable[tuple[int, int, int]]) -> None:
+def _add_acquired(
+    small: list[bytes], acquired: Iterable[tuple[int, int, int]], batches: Batches | None
+) -> None:
     ranges = [_acquired(first, end - 1, count, 0) for first, end, count in acquired]
-    small += (uvarint(len(ranges) + 1), *ranges, b"\0")
+    tags = b"\0" if batches is None else _tagged(batches)
+    small += (uvarint(len(ranges) + 1), *ranges, tags)
+
+
+def _tagged(batches: Batches) -> bytes:
+    """Return the tagged fields of a partition with its batches."""
+    structs = b"".join([_batch(*batch, 0) for batch in batches])
+    count = uvarint(len(batches) + 1)
+    size = uvarint(len(count) + len(structs))
+    return b"".join((b"\1", uvarint(BATCHES_TAG), size, count, structs))
 
 
 def _nodes(endpoint: LeaderEndpoint) -> bytes:

@@ -84,7 +84,9 @@ class PartitionProgress:
         if offset != self.next_offset:
             self._jump(offset)
         self.next_offset = offset + 1
-        if self._finished and _has(self._finished, offset):
+        assert self._low is not None, "the first record has set it"
+        # An earlier owner has finished it, and a commit may have passed it since.
+        if offset < self._low or (self._finished and _has(self._finished, offset)):
             return None
         return self.prior_count(offset) + 1 if self._prior else 1
 

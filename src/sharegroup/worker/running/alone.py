@@ -294,14 +294,7 @@ class Alone:
             await self._asked.wait()
             self._asked.clear()
             if (run := self.run_now) is not None:
-                for group in self._groups:
-                    # Groups call `notify` only while somebody waits for it (`RoomSignal`).
-                    group.room.waiters += 1
-                try:
-                    await self._run(run)
-                finally:
-                    for group in self._groups:
-                        group.room.waiters -= 1
+                await self._run(run)
 
     async def _run(self, run: AloneRun) -> None:
         deadline = self._clock.now() + WAIT_SECONDS
@@ -369,6 +362,8 @@ class Alone:
         """Wait until a handler has ended somewhere, or the time is over."""
         # Cleared before the wait: the caller has looked in this iteration, so no change is missed.
         self._changed.clear()
+        for group in self._groups:
+            group.room.is_set = False
         await self._first_of(self._changed, until)
 
     async def _first_of(self, event: asyncio.Event, until: float | None) -> None:

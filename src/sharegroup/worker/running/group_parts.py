@@ -29,11 +29,12 @@ log = logging.getLogger(__name__)
 class RecordEvents:
     """Builds the events and log lines about records of one share group."""
 
-    __slots__ = ("_events", "group", "wants")
+    __slots__ = ("_events", "group", "listened", "wants")
 
     def __init__(self, group: str, events: Events) -> None:
         self.group = group
         self._events = events
+        self.listened = events.listened
         self.wants = events.wants
         """Whether an event of this name has a listener."""
 
@@ -183,19 +184,17 @@ class GroupMembers:
 class WallTime:
     """Converts times of the worker's monotonic clock to seconds since 1970."""
 
-    __slots__ = ("_clock", "_difference")
+    __slots__ = ("_clock", "difference")
 
     def __init__(self, clock: WorkerClock) -> None:
         self._clock = clock
+        self.difference = 0.0
+        """The seconds since 1970 at the time 0 of the monotonic clock."""
         self.measure()
 
     def measure(self) -> None:
         """Measure the difference of the clocks again, because the wall clock may have been set."""
-        self._difference = self._clock.wall_ms() / 1000 - self._clock.now()
-
-    def seconds(self, now: float) -> float:
-        """Return the seconds since 1970 at a time of the monotonic clock."""
-        return now + self._difference
+        self.difference = self._clock.wall_ms() / 1000 - self._clock.now()
 
 
 class GroupParts:

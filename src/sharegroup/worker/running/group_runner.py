@@ -286,12 +286,11 @@ class GroupRunner:
 
     async def _wait_for_handlers(self, grace_seconds: float, hurry: asyncio.Event) -> None:
         parts = self._parts
-        parts.room.waiters += 1  # Until the end, because `_interrupt` waits for the same event.
         grace = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + grace_seconds))
         hurried = asyncio.ensure_future(hurry.wait())
         try:
             while self._is_busy() and not (grace.done() or hurried.done()):
-                parts.room.changed.clear()
+                parts.room.clear()
                 progress = asyncio.ensure_future(parts.room.changed.wait())
                 await asyncio.wait({progress, grace, hurried}, return_when=asyncio.FIRST_COMPLETED)
                 progress.cancel()
@@ -307,7 +306,7 @@ class GroupRunner:
             slot.interrupt(Stopped("the worker stops"), now)
         timeout = asyncio.ensure_future(self._clock.sleep_until(now + INTERRUPTED_SECONDS))
         while any(slot.records for slot in slots) and not timeout.done():
-            self._parts.room.changed.clear()
+            self._parts.room.clear()
             progress = asyncio.ensure_future(self._parts.room.changed.wait())
             await asyncio.wait({progress, timeout}, return_when=asyncio.FIRST_COMPLETED)
             progress.cancel()
@@ -323,7 +322,7 @@ class GroupRunner:
         parts = self._parts
         timeout = self._clock.now() + WRITES_SECONDS
         while len(parts.writes) > parts.writes.blocked and self._clock.now() < timeout:
-            parts.room.changed.clear()
+            parts.room.clear()
             progress = asyncio.ensure_future(parts.room.changed.wait())
             limit = asyncio.ensure_future(self._clock.sleep_until(timeout))
             await asyncio.wait({progress, limit}, return_when=asyncio.FIRST_COMPLETED)

@@ -100,10 +100,11 @@ class HandlerRuns:
             return False
         counts = self._counts
         counts.running += 1
-        sent_seconds = delivery.timestamp_ms / 1000
-        # At least 0: the clock of the producer may be ahead of ours.
-        counts.queued.observe(max(0.0, parts.wall_time.seconds(now) - sent_seconds))
-        if parts.events.wants("record.started"):
+        queued_seconds = now + parts.wall_time.difference - delivery.timestamp_ms / 1000
+        if queued_seconds < 0.0:  # The clock of the producer is ahead of ours.
+            queued_seconds = 0.0
+        counts.queued.observe(queued_seconds)
+        if "record.started" in parts.events.listened:
             parts.events.tell("record.started", record)
         return True
 
@@ -143,10 +144,12 @@ class HandlerRuns:
         counts.handling.observe(seconds)
         self.done += 1
         if error is None and record.handler_record.decision is None:
-            self._succeeded(record, seconds, now)
+            if self._breaker is not None:
+                self._breaker.succeeded(now - seconds)
+            self._settlement.accept(record, seconds)
         else:
             self._decide(record, error, seconds, now)
-        if self._parts.room.waiters:
+        if not self._parts.room.is_set:
             self._parts.room.notify()
 
     def lost(self, record: TakenRecord) -> None:
@@ -203,7 +206,9 @@ class HandlerRuns:
                 parts.events.tell("record.failed", record, error, {"step": "decided by hand"})
             error = None if decision == "accept" else decision
         if error is None:
-            self._succeeded(record, seconds, now)
+            if self._breaker is not None:
+                self._breaker.succeeded(now - seconds)
+            settlement.accept(record, seconds)
             return
         if isinstance(record.delivery, ConsumedRecord):
             record.delivery.drop_outputs()  # Its retry or its letter goes into the transaction.
@@ -226,12 +231,6 @@ class HandlerRuns:
             self._counts.released += 1
             parts.events.tell("record.released", record)
         settlement.carry_out(record, step)
-
-    def _succeeded(self, record: TakenRecord, seconds: float, now: float) -> None:
-        self._counts.succeeded += 1
-        if self._breaker is not None:
-            self._breaker.succeeded(now - seconds)
-        self._settlement.accept(record, seconds)
 
     def _stopped(self, record: TakenRecord) -> None:
         """Release a record that a stop has interrupted, or put it aside."""

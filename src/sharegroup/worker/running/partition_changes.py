@@ -62,17 +62,13 @@ class PartitionChanges:
         self._drop_waiting(places)
         clock = parts.clock
         deadline = clock.now() + within_seconds
-        parts.room.waiters += 1
-        try:
-            while self._has_work(places) and clock.now() < deadline:
-                parts.room.changed.clear()
-                progress = asyncio.ensure_future(parts.room.changed.wait())
-                limit = asyncio.ensure_future(clock.sleep_until(deadline))
-                await asyncio.wait({progress, limit}, return_when=asyncio.FIRST_COMPLETED)
-                progress.cancel()
-                limit.cancel()
-        finally:
-            parts.room.waiters -= 1
+        while self._has_work(places) and clock.now() < deadline:
+            parts.room.clear()
+            progress = asyncio.ensure_future(parts.room.changed.wait())
+            limit = asyncio.ensure_future(clock.sleep_until(deadline))
+            await asyncio.wait({progress, limit}, return_when=asyncio.FIRST_COMPLETED)
+            progress.cancel()
+            limit.cancel()
         if self._has_work(places):
             log.warning(
                 "event=partitions.revoked_early group=%s topic=%s partitions=%s seconds=%s "

@@ -24,8 +24,8 @@ class RecordQueue:
     """The waiting records of a route: ready, or behind their key or the rate limit."""
 
     __slots__ = (
-        "_route", "_tasks", "idle", "is_closed", "is_open", "keys", "limiter", "ready", "room",
-        "unread",
+        "_route", "_tasks", "add", "idle", "is_closed", "is_open", "keys", "limiter", "ready",
+        "room", "unread",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +36,11 @@ class RecordQueue:
         self._tasks: asyncio.TaskGroup | None = None
         self.ready: deque[TakenRecord] = deque()
         self.keys = KeyOrder() if route.order_by is not None else None
+        # Without keys no Python call, because it runs for every record.
+        self.add: Callable[[TakenRecord], None] = (
+            self.ready.append if self.keys is None else self._add_by_key
+        )
+        """Adds a delivered record; the caller must wake a slot."""
         limit = route.rate_limit
         self.limiter = None if limit is None else RateLimiter(OwnTokens(limit, clock))
         """`Worker` replaces that of a limit that processes share."""
@@ -78,16 +83,6 @@ class RecordQueue:
             yield from self.keys
 
     # Records.
-
-    def add(self, record: TakenRecord) -> None:
-        """Add a delivered record; the caller must wake a slot."""
-        if self.keys is None:
-            self.ready.append(record)
-        elif self._route.codec.may_block and callable(self._route.order_by):
-            self._read_later(record)
-        else:
-            find_key(record)
-            self._admit(record, self.keys)
 
     def add_due(self, record: TakenRecord) -> None:
         """Add a held record that is due; it runs before new records, behind those due before."""
@@ -166,8 +161,7 @@ class RecordQueue:
         limiter = self.limiter
         assert limiter is not None, "only routes with a rate limit wait for it"
         waited = await limiter.wait(records)
-        if self.room.waiters:
-            self.room.notify()
+        self.room.notify()
         unsettled = [record for record in waited if not record.is_done]
         granted = unsettled if may_begin() else []
         limiter.tokens.give_back(len(records) - len(granted))
@@ -180,6 +174,14 @@ class RecordQueue:
         self.idle.wake_one(len(self.ready))
 
     # Keys.
+
+    def _add_by_key(self, record: TakenRecord) -> None:
+        assert self.keys is not None, "otherwise `add` is another function"
+        if self._route.codec.may_block and callable(self._route.order_by):
+            self._read_later(record)
+        else:
+            find_key(record)
+            self._admit(record, self.keys)
 
     def _admit(self, record: TakenRecord, keys: KeyOrder) -> None:
         try:

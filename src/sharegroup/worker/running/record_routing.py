@@ -104,20 +104,20 @@ class RecordRouting:
     def add(
         self, deliveries: Sequence[DeliveredRecord], suspects: list[TakenRecord] | None = None
     ) -> None:
-        """Give delivered records to their routes.
+        """Give delivered records of one topic to their routes.
 
         Records that were delivered before, or were put aside, are added to ``suspects``.
         """
         now = self._parts.clock.now()
-        by_topic = self._by_topic
+        of_topic = self._by_topic.get(deliveries[0].topic)
         for delivery in deliveries:
-            story = story_of(delivery.headers) if delivery.headers else NEW
-            runner = by_topic.get(delivery.topic)
-            if runner is not None:
+            story, runner = NEW, of_topic
+            if delivery.headers:
                 # Each producer of the topic could forge a story; only those in the own topic are
                 # believed (ADR 0035, "A forged header").
-                story = from_elsewhere(story)
-            else:
+                story = story_of(delivery.headers)
+                story = story if runner is None else from_elsewhere(story)
+            if runner is None:
                 runner = self._runner_by_origin(story)
                 if story.cancelled_by is not None:
                     self._bury_cancelled(delivery, story, runner or self._first, now)

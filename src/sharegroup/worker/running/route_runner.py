@@ -336,7 +336,10 @@ class RouteRunner:
                     pace.count(LONG_RUNS)
                 runs.ended(record, error, seconds, slot.ended_at)
             if pace.latest is slot:  # No other slot began a handler meanwhile.
-                pace.count(1)
+                if pace.runs:
+                    pace.runs += 1
+                else:
+                    pace.count(1)
 
     async def _run_batches(self, slot: HandlerSlot, batching: Batching) -> None:
         """Gather batches and run the handler for them until the runner is closed."""

@@ -76,7 +76,8 @@ class Settlement:
         """Made for the first dead letter, because the member id is known by then."""
 
     def accept(self, record: TakenRecord, seconds: float) -> None:
-        """Accept a record whose handler returned after ``seconds``; the hot path."""
+        """Count and accept a record whose handler returned after ``seconds``; the hot path."""
+        self._counts.succeeded += 1
         if self._is_manual and record.handler_record.decision is None:
             record.handler_record.decision = "later"
         else:
@@ -90,8 +91,8 @@ class Settlement:
         else:
             self._queue.settled(record)
         parts = self._parts
-        if parts.events.wants("record.succeeded"):
-            taken_at = parts.wall_time.seconds(record.taken_at)
+        if "record.succeeded" in parts.events.listened:
+            taken_at = record.taken_at + parts.wall_time.difference
             queued_seconds = max(0.0, taken_at - record.delivery.timestamp_ms / 1000)
             details = {"seconds": seconds, "queued_seconds": queued_seconds}
             parts.events.tell("record.succeeded", record, None, details)
@@ -329,8 +330,7 @@ class Settlement:
         except IllegalStateError as error:
             self._say_not_held(record, error)
         self._queue.settled(record)
-        if self._parts.room.waiters:
-            self._parts.room.notify()
+        self._parts.room.notify()
 
     def _say_not_held(self, record: TakenRecord, error: IllegalStateError) -> None:
         self._parts.events.say(logging.WARNING, "record.not_held", record, f"error={error}")

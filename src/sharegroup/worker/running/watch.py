@@ -91,8 +91,7 @@ class Watch:
         # A busy route fetches nothing, and its acknowledgements would wait for a fetch to carry
         # them.
         parts.members.flush()
-        if parts.room.waiters:
-            parts.room.notify()
+        parts.room.notify()
 
     def _look_at(
         self, runner: RouteRunner, slot: HandlerSlot, records: Sequence[TakenRecord], now: float

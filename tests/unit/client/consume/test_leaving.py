@@ -57,6 +57,7 @@ class Coordinator:
         self.member_epochs: list[int] = []
         """The member epochs of the next heartbeats; after them it is always 3."""
         self.interval_ms = 5_000
+        self.backoff_ms = 60_000
 
     async def coordinator(self, group_id: str) -> int:
         self.look_ups += 1
@@ -75,7 +76,7 @@ class Coordinator:
         return self
 
     def backoff(self) -> Backoff:
-        return Backoff(60_000, 60_000, chance=lambda: 0.5)
+        return Backoff(self.backoff_ms, self.backoff_ms, chance=lambda: 0.5)
 
     async def request(self, message: Any, *, timeout_ms: int | None) -> Any:
         self.requests.append(message)
@@ -228,6 +229,23 @@ def test_a_member_that_is_refused_again_and_again_pauses(
 ) -> None:
     coordinator = Coordinator(*[refusal.code] * 1_000)
     assert len(lived(coordinator, protocol)) == requests
+
+
+def test_heartbeat_after_a_lost_answer_says_everything_again() -> None:
+    """Otherwise the coordinator does not repeat an assignment that the lost answer had."""
+    coordinator = Coordinator(0, 0, NoAnswer("silent"), 0, 0)
+    coordinator.interval_ms, coordinator.backoff_ms = 1_000, 100
+    sent = [
+        (
+            request.member_epoch,
+            request.rebalance_timeout >= timedelta(0),
+            request.subscribed_topic_names,
+            request.topic_partitions,
+        )
+        for request in lived(coordinator, "consumer")[:5]
+    ]
+    unchanged, everything = (3, False, None, None), (3, True, ("orders",), ())
+    assert sent == [(0, *everything[1:]), unchanged, unchanged, everything, unchanged]
 
 
 @pytest.mark.parametrize("epoch", [-1, -2, -(2**31)])

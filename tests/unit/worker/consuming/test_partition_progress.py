@@ -40,6 +40,20 @@ def test_the_next_owner_skips_finished_records() -> None:
     assert [after.deliver(offset) for offset in range(10, 16)] == [1, 1, None, 1, None, 1]
 
 
+def test_finished_record_that_a_commit_has_passed_before_it_was_read_is_skipped() -> None:
+    progress = PartitionProgress(10, NOTHING)
+    for offset in range(10, 15):
+        progress.deliver(offset)
+    progress.fresh.extend((11, 12, 14))
+    after = next_owner(commit(progress, is_open=False))
+    assert after.deliver(10) == 1
+    after.fresh.append(10)
+    assert commit(after).offset == 13
+    assert [after.deliver(offset) for offset in (11, 12, 13, 14)] == [None, None, 1, None]
+    after.fresh.append(13)
+    assert commit(after, is_open=False) == (15, "")
+
+
 def test_an_owner_that_dies_raises_the_delivery_counts_of_its_reservation() -> None:
     progress = PartitionProgress(10, NOTHING)
     for offset in range(10, 13):
@@ -107,19 +121,20 @@ def test_a_full_partition_takes_records_below_its_highest_finished_one_only() ->
 def test_no_record_is_lost_whatever_ends_owners(
     owners: list[tuple[int, set[int], bool]],
 ) -> None:
-    """Every record below a committed offset, or skipped, was finished by some owner."""
+    """Every record below a committed offset was finished, and finished ones alone are skipped."""
     committed: Committed | None = Committed(0)
     finished: set[int] = set()
     for delivered, done, is_clean in owners:
         assert committed is not None
-        progress = next_owner(committed)
+        progress, before = next_owner(committed), set(finished)
         for offset in range(committed.offset, committed.offset + delivered):
             count = progress.deliver(offset)
-            if count is None:
-                assert offset in finished
-            elif offset in done:
+            assert (count is None) == (offset in before)
+            if count is not None and offset in done:
                 finished.add(offset)
                 progress.fresh.append(offset)
+            if offset % 3 == 0:
+                progress.to_commit(reserves=3)
         committed = progress.to_commit(reserves=3, is_open=not is_clean)
         assert committed is not None
         assert finished.issuperset(range(committed.offset))

@@ -8,8 +8,12 @@ from typing import Any, cast
 import pytest
 
 from sharegroup.worker import App
+from sharegroup.worker.running.alone import Alone, AloneRun
+from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.route_runner import RouteRunner
-from tests.unit.worker.running.hand import group_parts
+from sharegroup.worker.running.taken_record import TakenRecord
+from tests.support.limits import HANGING_SECONDS
+from tests.unit.worker.running.hand import group_parts, in_hand
 
 LOCK_SECONDS = 30.0
 
@@ -81,3 +85,68 @@ def test_room_with_a_rate_limit_is_the_records_that_may_begin_soon() -> None:
         return runner(concurrency=100, rate_limit="8/s").room(0.0, LOCK_SECONDS)
 
     assert asyncio.run(test()) == 8 + 2
+
+
+def test_task_that_waits_for_room_is_woken_by_the_next_end_after_many() -> None:
+    """Ended runs set the signal once; a wait makes the next one set it again, also for `also`."""
+
+    async def scenario() -> None:
+        signal = RoomSignal()
+        signal.also = asyncio.Event()
+        signal.notify()
+        assert signal.is_set, "further ends skip the call"
+        signal.also.clear()
+        waiting = asyncio.ensure_future(signal.wait())
+        await asyncio.sleep(0)
+        assert (signal.is_set, waiting.done()) == (False, False)
+        signal.notify()
+        async with asyncio.timeout(HANGING_SECONDS):
+            await waiting
+        assert signal.is_set
+        assert signal.also.is_set()
+
+    asyncio.run(scenario())
+
+
+class BusyGroup:
+    """A group with a handler that runs, beside a record that is to run alone."""
+
+    is_busy = True
+
+    def __init__(self) -> None:
+        self.room = RoomSignal()
+
+    def runs_now(self, record: TakenRecord) -> bool:
+        return False
+
+    def make_alone(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    async def acknowledged(self, within_seconds: float) -> None: ...
+
+
+class EndlessClock(StandingClock):
+    async def sleep_until(self, when: float) -> None:
+        await asyncio.Event().wait()
+
+
+def test_record_that_is_to_run_alone_sees_the_end_of_a_handler_after_many_others() -> None:
+    async def scenario() -> None:
+        alone, group, queue = Alone(EndlessClock()), BusyGroup(), runner().queue
+        alone.join(group)
+        group.room.notify()
+        run = AloneRun(in_hand(0), queue, lambda record, *, by_stop=False: None)
+        alone.ask(run)
+        running = asyncio.ensure_future(alone.run())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        group.is_busy = False
+        assert not group.room.is_set, "so the hot path calls `notify`"
+        group.room.notify()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert run.is_granted
+        running.cancel()
+
+    asyncio.run(scenario())

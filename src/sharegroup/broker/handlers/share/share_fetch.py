@@ -55,7 +55,7 @@ from sharegroup.wire.codec.share_fetch_answer import (
 
 if TYPE_CHECKING:
     # The newest version stands for all.  At run time only those that clients use are imported.
-    from kio.schema.share_fetch.v2.request import ShareFetchRequest
+    from sharegroup.wire.messages.share_fetch_v2 import ShareFetchRequest
 
 ACQUIRE_MODES = {code: mode for mode, code in ACQUIRE_MODE_CODES.items()}
 
@@ -250,8 +250,8 @@ class _Reply:
         for partition, pause in paced(candidates):
             if partition not in named:
                 named.add(partition)
-                records, acquired = fetched.records.get(partition, NOTHING)
-                answer = PartitionAnswer(partition.partition, records, acquired)
+                records, acquired, batches = fetched.records.get(partition, NOTHING)
+                answer = PartitionAnswer(partition.partition, records, acquired, batches=batches)
                 error, ack_error = errors.get(partition), acks.get(partition)
                 if error is not None or ack_error is not None:
                     answer = _with_errors(answer, error, ack_error, node)
@@ -272,7 +272,7 @@ class _Reply:
     def _throttle_ms(self, fetched: ShareFetchResult) -> int:
         """Count the bytes of the response; return its throttle time."""
         quotas, context = self._parts.quotas, self._context
-        size = fetched.record_bytes + PARTITION_BYTES * len(fetched.records)
+        size = fetched.sent_bytes + PARTITION_BYTES * len(fetched.records)
         # The empty answer of a throttled client does not count for its quota, as in Kafka
         # (`unrecordQuotaSensor`).  Of the two throttle times the longer one is sent.
         throttle_ms = fetched.throttle_ms or quotas.fetched(context, size)

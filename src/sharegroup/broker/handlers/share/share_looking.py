@@ -43,7 +43,7 @@ from sharegroup.steps import Steps, paced, run_to_end
 
 if TYPE_CHECKING:
     # The newest version stands for all.  At run time only those that clients use are imported.
-    from kio.schema.share_fetch.v2.request import ShareFetchRequest
+    from sharegroup.wire.messages.share_fetch_v2 import ShareFetchRequest
 
 WIDE_PARTITIONS = 128
 """Maximum number of partitions of one look; a look at more is made in slices."""
@@ -73,6 +73,9 @@ class ShareFetchResult:
     records: dict[TopicIdPartition, FetchedRecords] = field(default_factory=dict)
     errors: dict[TopicIdPartition, KafkaError] = field(default_factory=dict)
     record_bytes: int = 0
+    """The size of the log batches, which MaxBytes limits."""
+    sent_bytes: int = 0
+    """The size of the part of the answer that has the batches, or lists them."""
     record_count: int = 0
     failed_to_read: bool = False
     """Whether a read of a log failed although its share partition was usable."""
@@ -105,6 +108,7 @@ class ShareLook:
         "_read",
         "_request",
         "_session",
+        "_without_records",
     )
 
     def __init__(
@@ -125,6 +129,8 @@ class ShareLook:
         self._number = context.request_number
         self._connection = OfConnection(context.connection_id)
         self._request = request
+        # Version 1 has no such field.
+        self._without_records = getattr(request, "without_records", False)
         self._read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
         self._deadline_ms = parts.clock.now_ms() + wait_ms(request)
         self._mode = mode
@@ -244,7 +250,9 @@ class ShareLook:
     def _bytes_left(self, result: ShareFetchResult) -> int:
         """Return how many more bytes of records the answer may have."""
         bytes_max = min(self._request.max_bytes, self._parts.config.server.fetch_bytes_max)
-        if self._parts.quotas.is_on:
+        # The quota counts the records when another process fetches them.  The room applies here,
+        # too, because a list of small batches takes about as much memory.
+        if self._parts.quotas.is_on and not self._without_records:
             bytes_max = self._parts.quotas.fetch_bytes_max(self._context, bytes_max)
         bytes_left: int = bytes_max - result.record_bytes
         # Without a ready partition the answer has no records, so it need not wait for room.
@@ -254,7 +262,7 @@ class ShareLook:
 
     def _take(self, result: ShareFetchResult, turns: int, bytes_left: int) -> None:
         """Acquire and read records of the next ``turns`` partitions."""
-        session, bytes_before = self._session, result.record_bytes
+        session, bytes_before = self._session, result.sent_bytes
         # MaxRecords limits the records of all partitions of a request together (KIP-1206).
         records_left = int(self._request.max_records) - result.record_count
         for _ in range(turns):
@@ -277,13 +285,14 @@ class ShareLook:
                 record_count = sum(acquired.end - acquired.first for acquired in fetched.acquired)
                 result.record_count += record_count
                 records_left -= record_count
-                result.record_bytes += (record_bytes := len(fetched.records))
-                bytes_left -= record_bytes
+                result.record_bytes += (log_bytes := fetched.log_bytes)
+                result.sent_bytes += fetched.sent_bytes
+                bytes_left -= log_bytes
             if fetched is not None or not self._parts.share_partitions.can_settle(live):
                 session.make_ready(partition)  # No wake-up comes when a disk works again.
-        if result.record_bytes > bytes_before:
+        if result.sent_bytes > bytes_before:
             # The whole answer, also of earlier steps: it replaces what they reserved.
-            self._answers.reserve(self._number, result.record_bytes)
+            self._answers.reserve(self._number, result.sent_bytes)
 
     def _take_turns(self, result: ShareFetchResult, bytes_left: int) -> Steps[None]:
         """Give each ready partition one turn, until the answer is full."""
@@ -460,7 +469,9 @@ class ShareLook:
         self, live: LiveSharePartition, records_max: int, bytes_max: int
     ) -> FetchedRecords | None:
         """Acquire and read records of one share partition; None if there is nothing to take."""
-        acquire_request = AcquireRequest(records_max, self._request.batch_size, self._mode)
+        acquire_request = AcquireRequest(
+            records_max, self._request.batch_size, self._mode, self._without_records
+        )
         return self._parts.share_partitions.fetch(
             live,
             self._key.member_id,

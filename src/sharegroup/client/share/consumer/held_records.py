@@ -50,8 +50,8 @@ class HeldRecords:
 
     __slots__ = (
         "_columns", "_gaps", "_locks", "_locks_max", "_on_renewal", "_open", "_renewals",
-        "_renewing", "_reported", "_settled", "_stale", "_superseded", "explicit", "key", "lost",
-        "on_settled", "topic_partition",
+        "_renewing", "_reported", "_settled", "_stale", "explicit", "key", "lost",
+        "on_settled", "superseded", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +76,8 @@ class HeldRecords:
         self._settled: dict[int, int] = {}
         self._gaps: list[AckRun] = []
         self._renewals: dict[int, AcquisitionLock] = {}
-        self._superseded: set[tuple[AcquisitionLock, int]] = set()
+        self.superseded: set[tuple[AcquisitionLock, int]] = set()
+        """Deliveries, as lock and offset, whose records this member was delivered again since."""
         self._stale: list[AckRun] = []
         self._reported = ReportedRanges()
         self.lost: KafkaError | None = None
@@ -96,7 +97,7 @@ class HeldRecords:
     def open_count(self) -> int:
         """The number of records that are handed out and not settled."""
         return (
-            len(self._open) + len(self._superseded) + sum(columns.open for columns in self._columns)
+            len(self._open) + len(self.superseded) + sum(columns.open for columns in self._columns)
         )
 
     @property
@@ -142,10 +143,6 @@ class HeldRecords:
         """Yield the locks with waiting or open records; none after the locks are lost."""
         if self.lost is None:
             yield from (lock for lock in self._locks if not lock.is_done)
-
-    def is_superseded(self, lock: AcquisitionLock, offset: int) -> bool:
-        """Whether the record was delivered to this member again after this lock's delivery."""
-        return (lock, offset) in self._superseded
 
     # Handing out and settling.
 
@@ -207,7 +204,7 @@ class HeldRecords:
             for offset in self._open.keys() & fresh.keys():
                 earlier_lock = self._open.pop(offset)
                 earlier_lock.open -= 1
-                self._superseded.add((earlier_lock, offset))
+                self.superseded.add((earlier_lock, offset))
 
     def settle(self, lock: AcquisitionLock, offset: int, ack_type: int) -> None:
         """Set, or change, the acknowledgement type of a record handed out under ``lock``."""
@@ -246,10 +243,10 @@ class HeldRecords:
         self._check_explicit(offset)
         if ack_type == RENEW:
             self._renew(lock, offset)
-        elif lock is not None and (lock, offset) in self._superseded:
+        elif lock is not None and (lock, offset) in self.superseded:
             # This lock has ended.  If the type was sent, it would settle the later delivery of the
             # record, so it is reported as failed instead.
-            self._superseded.discard((lock, offset))
+            self.superseded.discard((lock, offset))
             self._stale.append(AckRun(offset, offset + 1, int(ack_type)))
         else:
             self.choose(offset, ack_type)
@@ -397,7 +394,7 @@ class HeldRecords:
         for lock in set(self._open.values()):
             lock.open = 0
         self._open = {}
-        self._superseded = set()
+        self.superseded = set()
         self._renewals = {}
         self._reported.forget()
         for columns in self._columns:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
@@ -36,15 +36,16 @@ class LockHolder(Protocol):
     lost: KafkaError | None
 
     @property
+    def superseded(self) -> Set[tuple[AcquisitionLock, int]]:
+        """Deliveries, as lock and offset, whose records this member was delivered again since."""
+
+    @property
     def topic(self) -> str:
         """The name of the topic."""
 
     @property
     def partition(self) -> int:
         """The number of the partition."""
-
-    def is_superseded(self, lock: AcquisitionLock, offset: int) -> bool:
-        """Whether the record was delivered to this member again after this lock's delivery."""
 
     def settle(self, lock: AcquisitionLock, offset: int, ack_type: int) -> None:
         """Set, or change, the acknowledgement type of a record handed out under ``lock``."""
@@ -69,8 +70,8 @@ class AcquisitionLock:
     """The acquisition lock on one range of offsets of a partition, held by this member."""
 
     __slots__ = (
-        "_holes", "_renewed", "acquired_at", "batches", "deadline", "delivery_count", "end",
-        "first", "held", "let_go", "open", "record_bytes", "waiting_from",
+        "_holes", "acquired_at", "batches", "deadline", "delivery_count", "end",
+        "first", "held", "let_go", "open", "record_bytes", "renewed_singly", "waiting_from",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +98,8 @@ class AcquisitionLock:
         """The batches of its records, by offset; empty if they were not decoded one by one."""
         self.let_go = False
         """Whether the lock is no longer renewed, because it is too old or the broker refused."""
-        self._renewed: dict[int, float] | None = None
+        self.renewed_singly: dict[int, float] | None = None
+        """The deadlines of records that were renewed one by one, by offset; None without any."""
         self._holes: list[tuple[int, int]] = []
 
     @property
@@ -133,22 +135,22 @@ class AcquisitionLock:
     @property
     def latest_deadline(self) -> float:
         """The latest deadline of its records, which differ after renewals of single records."""
-        if self._renewed is None:
+        if self.renewed_singly is None:
             return self.deadline
-        return max(self.deadline, *self._renewed.values())
+        return max(self.deadline, *self.renewed_singly.values())
 
     def deadline_of(self, offset: int) -> float:
         """Return the lock deadline of the record at this offset."""
-        return self.deadline if self._renewed is None else self._renewed.get(offset, self.deadline)
+        return (self.renewed_singly or {}).get(offset, self.deadline)
 
     def renewed(self, offset: int | None, deadline: float) -> None:
         """Set the deadline after a renewal of one record, or with None of all unsettled ones."""
         if offset is None:
-            self.deadline, self._renewed = deadline, None
-        elif self._renewed is None:
-            self._renewed = {offset: deadline}
+            self.deadline, self.renewed_singly = deadline, None
+        elif self.renewed_singly is None:
+            self.renewed_singly = {offset: deadline}
         else:
-            self._renewed[offset] = deadline
+            self.renewed_singly[offset] = deadline
 
 
 def _end_of(batch: LockedBatch) -> int:

@@ -63,13 +63,18 @@ class Record(RecordContent[AcquisitionLock]):
         It is a lower bound: it counts from the moment when the fetch was sent, and the broker
         starts the lock later.  A renewal moves it when the broker has confirmed the renewal.
         """
-        return self._shared.deadline_of(self.offset)
+        lock = self._shared
+        # Without a call in the usual case, because a worker looks at it for every record.
+        return lock.deadline if lock.renewed_singly is None else lock.deadline_of(self.offset)
 
     @property
     def is_lost(self) -> bool:
         """Whether the acquisition lock is known to be lost, even before its deadline."""
         lock = self._shared
-        return lock.held.lost is not None or lock.held.is_superseded(lock, self.offset)
+        held = lock.held
+        return held.lost is not None or (
+            bool(held.superseded) and (lock, self.offset) in held.superseded
+        )
 
     def accept(self) -> None:
         """Acknowledge the record as processed."""

@@ -98,6 +98,8 @@ class ShareConsumer:
         self._polling = False
         self._poll_ended_at = 0.0
         self._was_quick = False
+        self._has_asked_ahead = False
+        """Whether the node that brought records has asked for the next ones in this poll."""
         self._woken = False
         self._closed = False
         self._leaving: asyncio.Task[None] | None = None
@@ -498,7 +500,7 @@ class ShareConsumer:
                         # No fetch is sent that could carry the acknowledgements.
                         self._member.flush()
                     return records_taken
-                if not await self._wait(deadline, fetched, has_room=room > 0):
+                if not await self._wait(deadline, limit, fetched, has_room=room > 0):
                     return None
                 ahead = await self._fetch_ahead(limit, fetched)
             raise IllegalStateError("this consumer was closed during a poll")
@@ -515,6 +517,7 @@ class ShareConsumer:
             )
         away_seconds = time.monotonic() - self._poll_ended_at
         self._was_quick = away_seconds * 1000 < self._config.fetch_ahead_ms
+        self._has_asked_ahead = False
         self._polling = True
         try:
             await self.start()
@@ -534,7 +537,7 @@ class ShareConsumer:
         self._poll_ended_at = time.monotonic()
         self._member.poll_ended()
 
-    async def _wait(self, deadline: float, fetched: int, *, has_room: bool) -> bool:
+    async def _wait(self, deadline: float, limit: int, fetched: int, *, has_room: bool) -> bool:
         """Send fetches and wait for an event; return False when the time is up."""
         member = self._member
         # Cleared before anything is looked at, so an event after this line is not lost.
@@ -550,10 +553,13 @@ class ShareConsumer:
         tables = [] if has_room else list(member.tables())
         for table in tables:
             table.on_settled = self._wake.set
+        # The broker waits for the next fetch, so it is sent before this task runs again.
+        member.on_records = lambda: self._ask_ahead(limit, fetched)
         try:
             # True in any case: records may have arrived at the last moment, so look once more.
             await event_within(self._wake, remaining)
         finally:
+            member.on_records = None
             for table in tables:
                 table.on_settled = None
         return True
@@ -564,12 +570,20 @@ class ShareConsumer:
         The broker then works at the same time as the client.  It is done only if the
         application polls quickly and this poll empties the inbox.
         """
-        if not (self._was_quick and self._member.ends_with(limit)):
-            return False
-        self._member.ask_fetches(fetched, ahead=True)
-        # Let the tasks send the requests now: the application may not yield for a long time.
-        await asyncio.sleep(0)
+        is_asked, self._has_asked_ahead = self._has_asked_ahead, False
+        if not is_asked:
+            if not self._ask_ahead(limit, fetched):
+                return False
+            # Let the tasks send the requests now: the application may not yield for a long time.
+            await asyncio.sleep(0)
+            self._has_asked_ahead = False
         return True
+
+    def _ask_ahead(self, limit: int, fetched: int) -> bool:
+        if self._was_quick and self._member.ends_with(limit):
+            self._member.ask_fetches(fetched, ahead=True)
+            self._has_asked_ahead = True
+        return self._has_asked_ahead
 
     def _close_last_batch(self) -> None:
         for table in self._member.tables():

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sharegroup.client.admin.start_position import StartOutcome, set_start
 from sharegroup.client.metrics.client_metrics import (
@@ -86,6 +86,8 @@ class ShareMember:
         self._nodes: dict[int, ShareNode] = {}
         self._lock_known = asyncio.Event()
         self._ahead = AheadOf()
+        self.on_records: Callable[[], object] | None = None
+        """Called when records came, before the node's next step; None unless a poll waits."""
         self.renews = config.auto_renew
         self._tasks: asyncio.TaskGroup | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -236,7 +238,13 @@ class ShareMember:
             if not node.wanted:
                 node.flush()
                 continue
-            if node.is_fetching or (ahead and not self._ahead.may_help(node_id)):
+            if node.is_fetching:
+                # What a poll has made final is sorted while the broker works.  With a window it is
+                # not: the application settles meanwhile, and one sorting is cheaper than many.
+                if not self.config.has_window:
+                    node.gather()
+                continue
+            if ahead and not self._ahead.may_help(node_id):
                 continue
             if one_at_a_time and asked_records:
                 node.flush()
@@ -368,6 +376,8 @@ class ShareMember:
         if outcome.not_renewed:
             self._take_in_refused_renewals(outcome)
         self._measure(node, outcome)
+        if self.on_records is not None and outcome.parcels:
+            self.on_records()
         self._wake.set()
 
     def _measure(self, node: ShareNode, outcome: RequestOutcome) -> None:

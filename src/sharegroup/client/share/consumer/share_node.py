@@ -156,7 +156,7 @@ class ShareNode:
 
         They include acknowledgements under way and renewals of the application.
         """
-        self._gather()
+        self.gather()
         # Acknowledgements that cannot be sent are reported with the next request.
         self._again += self._ready.values()
         self._ready.clear()
@@ -176,7 +176,7 @@ class ShareNode:
 
         If no partition is wanted, send acknowledgements instead, and end the session.
         """
-        self._gather()
+        self.gather()
         self._asked = limits
         self._wake.set()
 
@@ -192,7 +192,7 @@ class ShareNode:
 
     def flush(self) -> None:
         """Send the acknowledgements that are settled by now."""
-        self._gather()
+        self.gather()
         self._flushing = True
         self._wake.set()
 
@@ -203,7 +203,7 @@ class ShareNode:
 
     async def close(self) -> None:
         """Send the settled acknowledgements and end the session; the broker releases the rest."""
-        self._gather()
+        self.gather()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_future()
         self._wake.set()
@@ -349,7 +349,7 @@ class ShareNode:
 
     # Acknowledgements to send.
 
-    def _gather(self) -> None:
+    def gather(self) -> None:
         """Take the settled acknowledgements out of the tables; then they are final."""
         for table in tuple(self.tables()):
             for unit in table.take():

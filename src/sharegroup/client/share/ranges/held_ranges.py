@@ -45,6 +45,7 @@ from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.messages.share_fetch_v2 import LogBatch
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class FetchedRanges:
     outdated: set[TopicIdPartition] = field(default_factory=set)
     """The partitions that another broker may lead."""
     record_bytes: int = 0
-    """The size of the fetched log batches."""
+    """The size of the log batches, fetched or listed."""
 
     @property
     def offset_count(self) -> int:
@@ -118,7 +119,6 @@ class HeldRanges:
                     self._lose(partition.key, partition.error)
             if partition.acquired:
                 self._take(partition, fetched)
-            fetched.record_bytes += len(partition.records)
         return fetched
 
     async def acknowledge(self, runs: RunsByPartition) -> OffsetsByPartition:
@@ -172,10 +172,16 @@ class HeldRanges:
         """
         offsets = acquired_offsets(partition.acquired)
         self._held[partition.key] = self._held.get(partition.key, EMPTY) | offsets
-        batches, present = whole_batches(partition)
-        if self._on_records is not None:
-            self._on_records(batches)
-        gaps = find_missing(offsets, present, batches.end_offset).gaps
+        if partition.batches is None:
+            batches, present = whole_batches(partition)
+            end_offset = batches.end_offset
+            fetched.record_bytes += len(partition.records)
+            if self._on_records is not None:
+                self._on_records(batches)
+        else:
+            present, end_offset = listed_offsets(partition.batches)
+            fetched.record_bytes += sum(batch.size for batch in partition.batches)
+        gaps = find_missing(offsets, present, end_offset).gaps
         if gaps:
             self._gaps[partition.key] = self._gaps.get(partition.key, EMPTY) | gaps
         with_records = tuple(
@@ -347,6 +353,16 @@ class HeldRanges:
                 error,
                 self.lock_ms,
             )
+
+
+def listed_offsets(batches: Sequence[LogBatch]) -> tuple[OffsetSet, int]:
+    """Return the offsets of listed batches that may have a record, and the end of the last one."""
+    present = OffsetSet.of(
+        (batch.first_offset, batch.end_offset)
+        for batch in batches
+        if not batch.flags and batch.first_offset < batch.end_offset
+    )
+    return present, batches[-1].end_offset if batches else -1
 
 
 def whole_batches(partition: FetchedPartition) -> tuple[AcquiredBatches, OffsetSet]:

@@ -88,8 +88,11 @@ class ShareRanges:
         topics: Iterable[str],
         member_id: str | None = None,
         on_records: Callable[[AcquiredBatches], None] | None = None,
+        without_records: bool = False,
     ) -> None:
+        """With ``without_records`` our own broker sends no records; ``on_records`` gets others'."""
         self._on_records = on_records
+        self._without_records = without_records
         member = MemberId(member_id) if member_id else new_member_id()
         self.member = SessionMember(GroupId(group_id), member)
         # A share session and its locks end with the connection, also with an idle one.
@@ -341,7 +344,10 @@ class ShareRanges:
         count = 0
         while count < records_max:
             limits = FetchLimits(
-                max_records=records_max - count, max_bytes=FETCH_BYTES_MAX, max_wait_ms=wait_ms
+                max_records=records_max - count,
+                max_bytes=FETCH_BYTES_MAX,
+                max_wait_ms=wait_ms,
+                without_records=self._without_records,
             )
             fetched = await node.fetch(partitions, limits)
             fetches.append(fetched)

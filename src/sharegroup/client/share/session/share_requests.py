@@ -19,19 +19,19 @@ from kio.schema.share_acknowledge.v2.request import (
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from kio.schema.share_fetch.v2.request import (
-    AcknowledgementBatch as FetchBatchMessage,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    ShareFetchRequest,
-)
 from kio.schema.types import GroupId as KioGroupId
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from sharegroup.client.share.session.acknowledgements import AcknowledgementBatch
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition
 from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
+from sharegroup.wire.messages.share_fetch_v2 import (
+    AcknowledgementBatch as FetchBatchMessage,
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+)
 
 # The client's side of a share session with one broker, without I/O (KIP-932 «Share sessions»).
 #
@@ -70,11 +70,13 @@ class NodeSession:
     Requests are sent one at a time: call `fetch` (or read `epoch`), then `answered` or `lose`.
     """
 
-    __slots__ = ("_epoch", "_partitions")
+    __slots__ = ("_epoch", "_partitions", "_wanted")
 
     def __init__(self) -> None:
         self._epoch = OPEN_EPOCH
         self._partitions: dict[TopicIdPartition, None] = {}
+        self._wanted: tuple[TopicIdPartition, ...] = ()
+        """The same as `_partitions`, as the last fetch gave them."""
 
     @property
     def is_open(self) -> bool:
@@ -92,6 +94,10 @@ class NodeSession:
         The request also names the partitions of ``acks``, to carry their acknowledgements.
         """
         assert self.is_open or not acks, "the request that opens a session carries no acks"
+        wanted = tuple(wanted)
+        # The usual case, without hashes of the keys: a broker that has records waits for this.
+        if wanted == self._wanted and acks.keys() <= self._partitions.keys():
+            return ShareSessionRequest(self._epoch, tuple(acks), ())
         target = dict.fromkeys(wanted)
         named = [key for key in target if key not in self._partitions]
         # Acknowledging a partition adds it to the session, so the request has to remove it, too.
@@ -99,7 +105,7 @@ class NodeSession:
         forgotten = [key for key in self._partitions if key not in target]
         forgotten += [key for key in strangers if key not in self._partitions]
         acked = [key for key in acks if key not in named]
-        self._partitions = target
+        self._partitions, self._wanted = target, wanted
         return ShareSessionRequest(self._epoch, (*named, *acked), tuple(forgotten))
 
     def answered(self) -> None:
@@ -109,7 +115,7 @@ class NodeSession:
     def lose(self) -> None:
         """Note that the session is lost or in doubt; the next request opens a new one."""
         self._epoch = OPEN_EPOCH
-        self._partitions = {}
+        self._partitions, self._wanted = {}, ()
 
 
 class SessionMember(NamedTuple):
@@ -129,6 +135,8 @@ class FetchLimits:
     max_wait_ms: int
     min_bytes: int = 1
     acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    without_records: bool = False
+    """Whether the answer need only list the log batches.  Brokers other than ours send them."""
 
 
 def fetch_request(
@@ -146,6 +154,7 @@ def fetch_request(
         # As in Java's `ShareSessionHandler`, which sends max.poll.records for both.
         batch_size=i32(limits.max_records),
         share_acquire_mode=i8(ACQUIRE_MODE_CODES[limits.acquire_mode]),
+        without_records=limits.without_records,
         topics=tuple(
             FetchTopic(
                 topic_id=topic_id,

@@ -57,6 +57,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import AcquireMode
+from sharegroup.wire.messages.share_fetch_v2 import LogBatch
 
 SHARE_FETCH = 78
 SHARE_ACKNOWLEDGE = 79
@@ -83,6 +84,8 @@ class FetchedPartition(NamedTuple):
     acquired: tuple[AcquiredRecords, ...]
     """The acquired ranges, ascending and disjoint."""
     error: KafkaError | None
+    batches: tuple[LogBatch, ...] | None = None
+    """The log batches, listed in place of ``records``; None if the broker has sent these."""
 
 
 @dataclass(slots=True)
@@ -324,7 +327,8 @@ class ShareSession:
             acquired = ()
         if not acquired and error is None:
             return ()
-        return (FetchedPartition(key, partition.records or b"", acquired, error),)
+        records = partition.records or b""
+        return (FetchedPartition(key, records, acquired, error, partition.batches),)
 
     def _read_acknowledge(
         self, response: Any, acks: RunsByPartition, answer: SessionAnswer
