@@ -58,7 +58,9 @@ def handle(
     key = share_requests.session_key(request.group_id, request.member_id)
     read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
     sender = share_requests.Acknowledger(key, read)
-    named, acks = yield from share_requests.named_partitions(request.topics)
+    named, acks = yield from share_requests.named_partitions(
+        request.topics, session_epoch=request.share_session_epoch
+    )
     # First, because a wrong epoch fails the whole request.  As in Kafka, an accepted epoch is used
     # up, whatever becomes of the acknowledgements.
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)

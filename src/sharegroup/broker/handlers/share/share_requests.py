@@ -22,6 +22,7 @@ from sharegroup.broker.handlers.parts import (
 )
 from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.core.groups.share.heartbeat import MEMBER_ID_CHARACTERS_MAX
+from sharegroup.core.sessions.fetch_session import FINAL_EPOCH
 from sharegroup.core.sessions.share_session import Closed, SessionKey
 from sharegroup.errors import (
     FencedLeaderEpoch,
@@ -43,6 +44,9 @@ from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.steps import Steps, paced
 
 ZERO_ID = UUID(int=0)
+
+NO_DELAY = 0
+"""The delay of released records that are available at once."""
 
 PIECE_PARTITIONS = 16
 """Partitions that a request with many partitions handles between two steps."""
@@ -107,12 +111,14 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
 
 
 def named_partitions(
-    topics: Iterable[WireTopic],
+    topics: Iterable[WireTopic], *, session_epoch: int
 ) -> Steps[tuple[dict[TopicIdPartition, None], dict[TopicIdPartition, tuple[AckBatch, ...]]]]:
     """Collect the partitions that a request names, and its acknowledgements by partition.
 
-    A partition may be named twice.
+    A partition may be named twice. A member that ends its session gives back what it has not begun,
+    so what it releases then has no delay.
     """
+    delay_ms = NO_DELAY if session_epoch == FINAL_EPOCH else None
     named: dict[TopicIdPartition, None] = {}
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     wires = ((topic.topic_id, wire) for topic in topics for wire in topic.partitions)
@@ -124,16 +130,16 @@ def named_partitions(
         if wire.acknowledgement_batches:
             # Kafka drops the first mention without an error: an acknowledgement would be lost that
             # the client takes for confirmed (docs/differences.md).
-            acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
+            acks[partition] = acks.get(partition, ()) + _ack_batches(wire, delay_ms)
         if pause:
             yield
     return named, acks
 
 
-def _ack_batches(wire: WirePartition) -> tuple[AckBatch, ...]:
+def _ack_batches(wire: WirePartition, delay_ms: int | None) -> tuple[AckBatch, ...]:
     return tuple(
         # Not checked here: core refuses malformed ranges, and then only those of this partition.
-        AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
+        AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types, delay_ms)
         for batch in wire.acknowledgement_batches
     )
 
