@@ -20,8 +20,8 @@ from sharegroup.core.delivery.delivery import (
     RecordState,
     SharePartitionLimits,
     StateBatch,
+    still_due,
 )
-from sharegroup.core.delivery.redelivery import still_due
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId

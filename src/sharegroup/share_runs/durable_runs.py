@@ -26,7 +26,7 @@ from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, offsets_of
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
-from sharegroup.core.delivery.redelivery import still_due
+from sharegroup.core.delivery.delivery import still_due
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition

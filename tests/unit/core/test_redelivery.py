@@ -12,12 +12,12 @@ from sharegroup.core.delivery.delivery import (
     RecordState,
     SharePartitionLimits,
     StateBatch,
+    still_due,
 )
 from sharegroup.core.delivery.redelivery import (
     DELAY_MS_MAX,
     RedeliveryDelay,
     due_time,
-    still_due,
 )
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRequest

@@ -25,7 +25,7 @@ They are named tuples because the hot paths create and compare hundreds of thous
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -245,6 +245,12 @@ def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBa
                 continue
         joined_batches.append(batch)
     return tuple(joined_batches)
+
+
+def still_due(batches: Iterable[StateBatch], now_ms: int) -> Iterator[StateBatch]:
+    """Yield the batches, without the due times that have passed."""
+    for batch in batches:
+        yield batch._replace(due_ms=0) if 0 < batch.due_ms <= now_ms else batch
 
 
 class DeadLetterRange(NamedTuple):

@@ -22,12 +22,7 @@ the wall clock; the shell converts them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sharegroup.core.delivery.delivery import StateBatch
 
 DELAY_MS_MAX = 24 * 3_600_000
 """The longest delay. A stored due time that is further away is of a clock that was wrong."""
@@ -66,9 +61,3 @@ def due_time(now_ms: int, delay_ms: int) -> int:
     """Return the round time at which a delay that begins now ends."""
     grain_ms = max(GRAIN_MS_MIN, delay_ms // GRAINS_PER_DELAY)
     return -(-(now_ms + delay_ms) // grain_ms) * grain_ms
-
-
-def still_due(batches: Iterable[StateBatch], now_ms: int) -> Iterator[StateBatch]:
-    """Yield the batches, without the due times that have passed."""
-    for batch in batches:
-        yield batch._replace(due_ms=0) if 0 < batch.due_ms <= now_ms else batch

@@ -38,9 +38,9 @@ from sharegroup.core.delivery.delivery import (
     RecordState,
     StateBatch,
     joined,
+    still_due,
 )
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
-from sharegroup.core.delivery.redelivery import still_due
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 
