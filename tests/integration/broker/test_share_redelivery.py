@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.testing.virtual_time import ManualClock
+from sharegroup.wire.messages import share_acknowledge_v2 as messages
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (
     alter_group,
@@ -133,6 +135,41 @@ def test_setting_of_the_group_is_that_of_this_moment(tmp_path: Path) -> None:
         assert await offsets(broker, member) == [(1, 2)]
         broker.clock.advance(1.1)
         assert await offsets(broker, member) == [(0, 2)]
+
+    run(scenario, tmp_path)
+
+
+def with_delay(member: ShareMember, offset: int, delay_ms: int) -> Any:
+    batch = messages.AcknowledgementBatch(
+        first_offset=offset,
+        last_offset=offset,
+        acknowledge_types=(RELEASE,),
+        redelivery_delay_ms=delay_ms,
+    )
+    partition = messages.AcknowledgePartition(partition_index=0, acknowledgement_batches=(batch,))
+    topic = messages.AcknowledgeTopic(topic_id=member.topic_id, partitions=(partition,))
+    return messages.ShareAcknowledgeRequest(
+        group_id=member.group,
+        member_id=member.member_id,
+        share_session_epoch=member.session_epoch,
+        topics=(topic,),
+    )
+
+
+def test_member_names_the_delay_of_a_record(tmp_path: Path) -> None:
+    """It replaces that of the group, also with none; what is out of range is refused."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter_group(broker, DELAY, "60000")
+        await produce(broker, 3)
+        assert len(await offsets(broker, member)) == 3
+        for offset, delay_ms, code in ((0, 0, 0), (1, 2_000, 0), (2, DELAY_MS_MAX + 1, 42)):
+            answer = await broker.ask(with_delay(member, offset, delay_ms))
+            member.session_epoch += 1
+            assert int(answer.responses[0].partitions[0].error_code) == code
+        assert await offsets(broker, member) == [(0, 2)]
+        broker.clock.advance(2.125)
+        assert await offsets(broker, member) == [(1, 2)]
 
     run(scenario, tmp_path)
 

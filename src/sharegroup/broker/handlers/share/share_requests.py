@@ -6,10 +6,12 @@ does not affect other partitions (KIP-932 «ShareAcknowledge»).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 from uuid import UUID
+
+from kio.static.primitive import i16
 
 from sharegroup.broker.access.permission import TopicPermission
 from sharegroup.broker.cluster.topics import Topics
@@ -40,19 +42,20 @@ from sharegroup.ids import (
     TopicIdPartition,
     topic_id_text,
 )
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
 from sharegroup.steps import Steps, paced
 
 ZERO_ID = UUID(int=0)
 
-NO_DELAY = 0
-"""The delay of released records that are available at once."""
+VERSION_WITH_DELAYS = 2
+"""The version of both requests whose batches may name the delay of released records."""
 
 PIECE_PARTITIONS = 16
 """Partitions that a request with many partitions handles between two steps."""
 
 Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
 AcknowledgementErrors = dict[TopicIdPartition, "KafkaError | None"]
+DelayOf = Callable[[Any], int | None]
 
 
 class ShareRequestsParts(
@@ -97,6 +100,17 @@ class WireTopic(Protocol):
     def partitions(self) -> tuple[WirePartition, ...]: ...
 
 
+class WireRequest(Protocol):
+    """Either request."""
+
+    __version__: ClassVar[i16]
+
+    @property
+    def share_session_epoch(self) -> int: ...
+    @property
+    def topics(self) -> Iterable[WireTopic]: ...
+
+
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     """Return the key of a request's session, or raise InvalidRequest."""
     if group_id is None:
@@ -111,17 +125,19 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
 
 
 def named_partitions(
-    topics: Iterable[WireTopic], *, session_epoch: int
+    request: WireRequest,
 ) -> Steps[tuple[dict[TopicIdPartition, None], dict[TopicIdPartition, tuple[AckBatch, ...]]]]:
     """Collect the partitions that a request names, and its acknowledgements by partition.
 
     A partition may be named twice. A member that ends its session gives back what it has not begun,
     so what it releases then has no delay.
     """
-    delay_ms = NO_DELAY if session_epoch == FINAL_EPOCH else None
+    delay_of: DelayOf = _delay if request.__version__ >= VERSION_WITH_DELAYS else _groups_delay
+    if request.share_session_epoch == FINAL_EPOCH:
+        delay_of = _no_delay
     named: dict[TopicIdPartition, None] = {}
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
-    wires = ((topic.topic_id, wire) for topic in topics for wire in topic.partitions)
+    wires = ((topic.topic_id, wire) for topic in request.topics for wire in topic.partitions)
     for (topic_id, wire), pause in paced(wires):
         # No topic has the zero id: only this partition fails with UNKNOWN_TOPIC_ID, not the
         # request.
@@ -130,18 +146,32 @@ def named_partitions(
         if wire.acknowledgement_batches:
             # Kafka drops the first mention without an error: an acknowledgement would be lost that
             # the client takes for confirmed (docs/differences.md).
-            acks[partition] = acks.get(partition, ()) + _ack_batches(wire, delay_ms)
+            acks[partition] = acks.get(partition, ()) + _ack_batches(wire, delay_of)
         if pause:
             yield
     return named, acks
 
 
-def _ack_batches(wire: WirePartition, delay_ms: int | None) -> tuple[AckBatch, ...]:
+def _ack_batches(wire: WirePartition, delay_of: DelayOf) -> tuple[AckBatch, ...]:
+    # Not checked here: core refuses malformed ranges, and then only those of this partition.
     return tuple(
-        # Not checked here: core refuses malformed ranges, and then only those of this partition.
-        AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types, delay_ms)
-        for batch in wire.acknowledgement_batches
+        AckBatch(ack.first_offset, ack.last_offset + 1, ack.acknowledge_types, delay_of(ack))
+        for ack in wire.acknowledgement_batches
     )
+
+
+def _delay(batch: Any) -> int | None:
+    """Return the delay that the member names; core refuses one that is out of range."""
+    delay_ms: int = batch.redelivery_delay_ms
+    return None if delay_ms == GROUPS_DELAY else delay_ms
+
+
+def _groups_delay(_: object) -> None:
+    return None
+
+
+def _no_delay(_: object) -> int:
+    return 0
 
 
 class Acknowledger(NamedTuple):
