@@ -48,7 +48,13 @@ from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, T
 from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
-from sharegroup.protocol_enums import BATCHES_TAG, BatchFlag
+from sharegroup.protocol_enums import (
+    BATCHES_TAG,
+    DELAY_FEATURE,
+    DELAY_TAG,
+    GROUPS_DELAY,
+    BatchFlag,
+)
 from sharegroup.wire.codec.apis import APIS
 from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
 from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER, SUPERVISOR_FAMILIES
@@ -547,8 +553,10 @@ def range_of(fact: Mapping[str, Any]) -> str:
 PROTOCOL_TAGS = f"""
 ## Tagged fields of our own
 
-ShareFetch version 2 has an addition to Kafka's schema, which brokers and clients that do not know
-it skip ([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark source sends it.
+Messages have additions to Kafka's schemas, which brokers and clients that do not know them skip.
+
+ShareFetch version 2 can acquire without records
+([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark source asks for that.
 
 - The request has tag {BATCHES_TAG}, a boolean. With true the response lists the
   batches of acquired records instead of sending them. MaxBytes limits their size in the log; a
@@ -559,7 +567,17 @@ it skip ([ADR 0059](adr/0059-acquisition-without-records.md)). Only the Spark so
 A batch has `FirstOffset` (int64), `EndOffset` (int64, the offset after the last), `Size` (int32,
 bytes in the log), `Flags` (int8) and no tagged fields. Flag {BatchFlag.CONTROL:d} is a control
 batch, {BatchFlag.ABORTED:d} one of an aborted transaction, in a group that reads committed
-records."""
+records.
+
+An acknowledgement batch of ShareFetch version 2 and ShareAcknowledge version 2 has tag {DELAY_TAG},
+the delay in ms (int32, up to 24 hours) after which the records that it releases are delivered again
+([ADR 0061](adr/0061-redelivery-with-a-delay.md)); the default,
+{GROUPS_DELAY}, is that of the group.
+A broker that reads it names the supported feature `{DELAY_FEATURE}` in ApiVersions.
+
+A state batch in the records of `__share_group_state` has tag 10000, the time (int64, ms since 1970)
+before which AVAILABLE records are not delivered again, and tag 10001, why ARCHIVING records failed
+(int8: 1 rejected, 2 exhausted, 3 unreadable). Each is left out where it is 0."""
 
 
 def protocol() -> Iterator[str]:
