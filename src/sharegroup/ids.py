@@ -27,6 +27,10 @@ HASHES_MAX = 256
 """Number of cached hashes. An id may have 32,767 characters, each of which takes 0.1 us."""
 
 
+UUIDS_MAX = 4_096
+"""Number of cached UUIDs, of about 100 bytes each."""
+
+
 class TopicIdPartition(NamedTuple):
     """A partition of a topic, by topic id. A topic that is deleted and recreated has a new id."""
 
@@ -47,6 +51,15 @@ class ProducerIdAndEpoch(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+@lru_cache(maxsize=UUIDS_MAX)
+def interned_uuid(raw: bytes) -> UUID:
+    """Return the UUID of 16 bytes: the same object each time while few others are asked for.
+
+    Most requests name few topics. A dictionary finds a key that has the same object faster.
+    """
+    return UUID(bytes=raw)
 
 
 def topic_id_text(topic_id: TopicId) -> str:

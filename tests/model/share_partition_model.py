@@ -167,7 +167,7 @@ class PartitionModel:
                 return InvalidRequest
             if any(kind not in (0, 1, 2, 3, 4) for kind in ack.types):
                 return InvalidRequest
-            if not 0 <= (ack.delay_ms or 0) <= 86_400_000:
+            if not -1 <= ack.delay_ms <= 86_400_000:
                 return InvalidRequest
             if reached is not None and ack.first < reached - 1:
                 return InvalidRequest
@@ -212,10 +212,10 @@ class PartitionModel:
         if cell.state is not AVAILABLE:
             return
         delay_ms = ack.delay_ms
-        if delay_ms is None and limits.delay is not None:
+        if delay_ms == -1 and limits.delay is not None:
             first_ms, max_ms = limits.delay.first_ms, limits.delay.max_ms
             delay_ms = min(first_ms * 2 ** (cell.count - 1), max(first_ms, max_ms))
-        if delay_ms:
+        if delay_ms > 0:
             grain_ms = max(100, delay_ms // 16)
             due_ms = ceil((now_ms + delay_ms) / grain_ms) * grain_ms
             self.cells[offset] = replace(cell, state=DELAYED, due_ms=due_ms)

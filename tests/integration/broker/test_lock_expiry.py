@@ -158,6 +158,7 @@ def live_share_partition(
         log=log,
         state_epoch=0,
         last_write=None,
+        check_writable=lambda: None,
     )
 
 
@@ -171,16 +172,39 @@ def test_unloaded_share_partitions_are_not_kept_until_their_locks_end(
         limits = SharePartitionLimits(lock_ms=100)
         expiry = LockExpiry(TakesTime(), lambda live, now_ms: None)
         used = live_share_partition(log, "used", limits)
-        expiry.watch(used)
+        expiry.watch(used, 0)
         unused = []
         for _ in range(3 * ENTRIES_MIN):
             live = live_share_partition(log, "unused", limits)
-            expiry.watch(live)
+            expiry.watch(live, 0)
             live.fenced = True
             unused.append(ref(live))
             del live
         assert [reference for reference in unused if reference() is not None] == []
         assert 1 <= len(expiry) <= ENTRIES_MIN
+
+    run(scenario, tmp_path)
+
+
+def test_lock_that_ends_before_the_watched_ones_moves_the_check_forward(tmp_path: Path) -> None:
+    """A group's lock duration may become shorter while records are locked."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        clock = TakesTime()
+        _, log = broker.running.parts.topics.named(TopicName("orders"), 0)
+        expiry = LockExpiry(clock, lambda live, now_ms: None)
+        live = live_share_partition(log, "orders", SharePartitionLimits(lock_ms=100))
+        expiry.watch(live, 100)
+        found = LogBatches(10, [10], [11])
+        shorter = SharePartitionLimits(lock_ms=40)
+        live.state.acquire(
+            MemberId("m"), found, request=AcquireRequest(1, 1), limits=shorter, now_ms=0
+        )
+        expiry.watch(live, 40)
+        assert (live.expiry_ms, clock.timers[-1][0]) == (40, 40)
+        # Later locks change nothing: the check that is due first schedules the next one.
+        expiry.watch(live, 140)
+        assert (live.expiry_ms, len(expiry)) == (40, 2)
 
     run(scenario, tmp_path)
 
@@ -205,7 +229,7 @@ def test_giving_back_takes_no_more_than_its_turn(tmp_path: Path) -> None:
         expiry = LockExpiry(clock, expire)
         lives = [live_share_partition(log, name, limits) for name in ("a", "b")]
         for live in lives:
-            expiry.watch(live)
+            expiry.watch(live, 0)
         turns = []
         while clock.timers:
             clock.turn()

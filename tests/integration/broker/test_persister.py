@@ -36,7 +36,7 @@ def test_without_a_persister_only_the_start_is_remembered() -> None:
     assert persister.summary(KEY) == StateSummary(3, 0, 11, 1)
     assert (persister.known(), persister.keys_of_topic(KEY.topic_id)) == ((KEY,), (KEY,))
     assert persister.last_write(KEY) is None
-    persister.check_writable(KEY)
+    persister.writable_check(KEY)()
     persister.forget_what_failed()
     assert persister.delete([KEY]) == []
     assert persister.known() == ()

@@ -192,7 +192,7 @@ def test_due_times_are_stored_in_wall_time_and_come_back(clock: ManualClock) -> 
     clock.advance(5)
     assert [batch.due_ms for batch in due_times.loaded([stored])] == [0]
     unchanged = Delta(0, 0, (StateBatch(0, 1, AVAILABLE, 1),))
-    assert due_times.stored(unchanged) is unchanged
+    assert due_times.stored(unchanged) == unchanged
 
 
 class JumpingClock(ManualClock):

@@ -53,7 +53,7 @@ def release(
     end: int,
     *,
     now_ms: int = 0,
-    delay_ms: int | None = None,
+    delay_ms: int = -1,
     limits: SharePartitionLimits = DELAY,
 ) -> Delta | None:
     ack = AckBatch(first, end, (RELEASE,), delay_ms)
@@ -143,7 +143,7 @@ def test_member_names_another_delay_or_none() -> None:
     assert partition.next_fetch_offset() == 0
 
 
-@pytest.mark.parametrize("delay_ms", [-1, DELAY_MS_MAX + 1])
+@pytest.mark.parametrize("delay_ms", [-2, DELAY_MS_MAX + 1])
 def test_delay_out_of_range_is_refused_as_a_whole(delay_ms: int) -> None:
     partition = SharePartition(0)
     acquired(partition, 2)

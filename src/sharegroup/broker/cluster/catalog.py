@@ -29,7 +29,7 @@ from sharegroup.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import GroupId, TopicId, TopicName
+from sharegroup.ids import GroupId, TopicId, TopicName, interned_uuid
 
 CATALOG_FILE = "catalog.journal"
 
@@ -395,7 +395,8 @@ def _topic(event: Event) -> Topic:
     settings = event["settings"]
     return Topic(
         name=TopicName(event["name"]),
-        topic_id=TopicId(UUID(event["id"])),
+        # The object that requests have, too: dictionaries find it without comparing numbers.
+        topic_id=TopicId(interned_uuid(UUID(event["id"]).bytes)),
         partition_count=event["partitions"],
         config=parse_part(TopicConfig, settings),
         settings=settings,

@@ -169,10 +169,9 @@ class CoordinatorLog:
         """Return the last append to this partition; all earlier ones are durable when it is."""
         return self._last.get(partition)
 
-    def check_writable(self, partition: int) -> None:
-        """Raise KafkaStorageError while the partition's log takes no writes."""
-        log_ = self._log_of(partition)
-        log_.check_writable()
+    def writable_check(self, partition: int) -> Callable[[], None]:
+        """Return a check that raises KafkaStorageError while the partition takes no writes."""
+        return self._log_of(partition).check_writable
 
     def was_cut(self, partition: int) -> bool:
         """Whether a failed write removed appended records of this partition."""

@@ -168,7 +168,7 @@ class GroupLog:
         Raise InvalidGroupId for an id that no new group may have, if there is no such group.
         """
         self.check_id(group_id)
-        self._log.check_writable(self._partition(group_id))
+        self._log.writable_check(self._partition(group_id))()
 
     def forget_what_failed(self, group_id: GroupId | None = None) -> None:
         """Read the log again if records that were replayed have been lost in a failed write.

@@ -481,7 +481,7 @@ class ShareGroupCoordinator:
         # Before the first write, because it cannot be undone if a later one is refused.
         self._log.check_writable(group_id)
         for key in {self._share_coordinator.partition_of(key): key for key in keys}.values():
-            self._share_coordinator.check_writable(key)
+            self._share_coordinator.writable_check(key)()
         tickets: list[Ticket | None] = []
         try:
             yield tickets

@@ -32,8 +32,6 @@ class DueTimes:
 
     def stored(self, delta: Delta) -> Delta:
         """Return a change with the due times of the wall clock."""
-        if not any(batch.due_ms for batch in delta.batches):
-            return delta
         ahead_ms = self._wall_ahead_ms()
         batches = tuple(
             batch._replace(due_ms=batch.due_ms + ahead_ms) if batch.due_ms else batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import SharePartitionKey, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
@@ -19,6 +21,7 @@ class LiveSharePartition:
         "__weakref__",
         "batch_verdicts",
         "batches_checked",
+        "check_writable",
         "crowded",
         "delivered_batches",
         "delivered_records",
@@ -50,6 +53,7 @@ class LiveSharePartition:
         log: PartitionLog,
         state_epoch: int,
         last_write: Ticket | None,
+        check_writable: Callable[[], None],
     ) -> None:
         self.key = key
         self.topic_name = topic_name
@@ -71,6 +75,8 @@ class LiveSharePartition:
         """Whether the last fetch found no room, so every change wakes the waiting fetches."""
         self.last_write = last_write
         """The last write of the state; None if the whole state is durable."""
+        self.check_writable = check_writable
+        """Raises KafkaStorageError while no change of the state could be stored."""
         self.timed_out_count = 0
         """Records whose lock expired before they were settled."""
         self.look_count = 0

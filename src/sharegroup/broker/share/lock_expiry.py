@@ -63,7 +63,17 @@ class LockExpiry:
         self.lateness = Distribution()
         """The delays in seconds from the expiry of a first lock to its check."""
 
-    def watch(self, live: LiveSharePartition) -> None:
+    def watch(self, live: LiveSharePartition, lock_deadline_ms: int) -> None:
+        """Schedule a check for when the first lock of ``live`` expires.
+
+        The locks that are not watched yet have the deadline ``lock_deadline_ms`` or a later one.
+        """
+        # The usual case: older locks end before, and their check schedules the next one.
+        if live.expiry_ms is not None and live.expiry_ms <= lock_deadline_ms:
+            return
+        self.schedule(live)
+
+    def schedule(self, live: LiveSharePartition) -> None:
         """Schedule a check for when the first lock or delay of ``live`` ends."""
         expiry_ms = live.state.next_expiry_ms()
         if expiry_ms is None:
@@ -99,13 +109,13 @@ class LockExpiry:
             # A share partition that was dropped has no locks any more; its successor has its own
             # entry.
             if live is not None and not live.fenced:
-                # This entry is used up, so `watch` may add the next one.
+                # This entry is used up, so `schedule` may add the next one.
                 live.expiry_ms, live.swept_ms = None, now_ms
                 ended_ms = live.state.next_expiry_ms()
                 if ended_ms is not None and ended_ms <= now_ms:
                     self.lateness.observe((now_ms - ended_ms) / 1000)
                 self._expire(live, now_ms)
-                self.watch(live)
+                self.schedule(live)
             now_ms = self._clock.now_ms()
         if self._due:
             self._alarm.set(self._due[0][0])

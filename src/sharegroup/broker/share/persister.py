@@ -11,7 +11,7 @@ and for measuring the cost of durability (Kafka's NoOpStatePersister, and its in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from sharegroup.core.delivery.delivery import Delta
@@ -64,8 +64,11 @@ class Persister(Protocol):
         """Return the ticket of the last write; when it is done, what `read` returns is durable."""
         ...
 
-    def check_writable(self, key: SharePartitionKey) -> None:
-        """Raise KafkaStorageError while no change of this share partition could be stored."""
+    def writable_check(self, key: SharePartitionKey) -> Callable[[], None]:
+        """Return a check that raises KafkaStorageError while no change could be stored.
+
+        It holds for the share partition as long as the process lives.
+        """
         ...
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
@@ -150,8 +153,8 @@ class NoPersister:
     def last_write(self, key: SharePartitionKey) -> Ticket | None:  # noqa: ARG002  Protocol's name.
         return None
 
-    def check_writable(self, key: SharePartitionKey) -> None:
-        """Do nothing: memory is always writable."""
+    def writable_check(self, key: SharePartitionKey) -> Callable[[], None]:  # noqa: ARG002  Protocol's name.
+        return _is_writable
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
         return self._summaries.get(key, NO_SUMMARY)
@@ -169,3 +172,7 @@ class NoPersister:
         for key in keys:
             self._summaries.pop(key, None)
         return []
+
+
+def _is_writable() -> None:
+    """Do nothing: memory is always writable."""

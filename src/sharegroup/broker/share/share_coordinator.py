@@ -10,7 +10,7 @@ pass none, so they lead in the newest epoch, and are loaded again after such a c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from sharegroup.broker.clock import Clock
@@ -196,11 +196,11 @@ class ShareCoordinator:
     ) -> Ticket:
         """Write a change; the order of calls is the order in the log."""
         partition = self._known_partition(key)
+        if delta.delivery_complete_count > COMPLETE_COUNT_MAX:
+            delta = delta._replace(delivery_complete_count=COMPLETE_COUNT_MAX)
         records = self._states.write(
             key,
-            delta._replace(
-                delivery_complete_count=min(delta.delivery_complete_count, COMPLETE_COUNT_MAX)
-            ),
+            delta,
             state_epoch=state_epoch,
             leader_epoch=leader_epoch,
             wall_ms=self._clock.wall_ms(),
@@ -214,9 +214,9 @@ class ShareCoordinator:
         # It may be the write of another share partition; all earlier writes are durable before it.
         return self._log.last(self._partition(key))
 
-    def check_writable(self, key: SharePartitionKey) -> None:
-        """Raise KafkaStorageError while no change of this share partition could be stored."""
-        self._log.check_writable(self._partition(key))
+    def writable_check(self, key: SharePartitionKey) -> Callable[[], None]:
+        """Return a check that raises KafkaStorageError while no change could be stored."""
+        return self._log.writable_check(self._partition(key))
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return start offset and delivery complete count, for listing offsets."""

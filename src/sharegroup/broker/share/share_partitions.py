@@ -134,6 +134,7 @@ class SharePartitions:
             topic, log_ = self._topics.identified(key.topic_id, key.partition)
             try:
                 persisted = self._coordinator.read(key)
+                check_writable = self._coordinator.writable_check(key)
             except KafkaError as error:
                 raise for_clients(error) from error
             state = SharePartition.restore(
@@ -150,9 +151,10 @@ class SharePartitions:
                 # The state that was read may not be durable yet, so answers that rely on it wait
                 # for this write (ADR 0005).
                 last_write=self._coordinator.last_write(key),
+                check_writable=check_writable,
             )
             self._live[key] = live
-            self._expiry.watch(live)  # Delays may have been stored.
+            self._expiry.schedule(live)  # Delays may have been stored.
             self.counters.load_seconds.observe(self.counters.clock() - began)
             log.debug("event=share_partition_loaded %s", live)
             # Otherwise `_append` reports such records, but these were written before the load.
@@ -257,12 +259,9 @@ class SharePartitions:
             batches = deliverable(live, found, position=position)
         else:
             batches = LogBatches(position, found.firsts, found.ends, size_of=found.size_of)
+        now_ms = self._clock.now_ms()
         acquisition = live.state.acquire(
-            member_id,
-            batches,
-            request=request,
-            limits=limits,
-            now_ms=self._clock.now_ms(),
+            member_id, batches, request=request, limits=limits, now_ms=now_ms
         )
         # The holes that the look has found.  Kafka writes them with the next acknowledgement, and
         # until then its lag includes them (docs/differences.md).
@@ -270,7 +269,7 @@ class SharePartitions:
         if live.fenced or not acquisition.ranges:
             return None  # Fenced by the write above, or nothing to acquire.
         # Before the read, which may raise: the locks exist from now on.
-        self._expiry.watch(live)
+        self._expiry.watch(live, now_ms + limits.lock_ms)
         if request.without_records:
             read = list_acquired(live, acquisition.ranges, found, committed=committed)
         else:
@@ -301,16 +300,15 @@ class SharePartitions:
     ) -> Awaitable[None] | None:
         """Apply acknowledgements now; return an awaitable of their durability, None if durable."""
         assert not live.fenced, f"{live}: nothing was awaited since it was looked up"
-        began = self.counters.clock()
+        began, now_ms = self.counters.clock(), self._clock.now_ms()
         limits = self._settings.limits(live.key.group_id)
         try:
-            delta = live.state.acknowledge(
-                member_id, acks, limits=limits, now_ms=self._clock.now_ms()
-            )
+            delta = live.state.acknowledge(member_id, acks, limits=limits, now_ms=now_ms)
         except KafkaError as error:
             # core knows neither the group nor the topic.
             raise type(error)(f"{live} member={member_id!r}: {error}") from error
-        self._expiry.watch(live)  # With a shorter lock duration a renewed lock may expire sooner.
+        # With a shorter lock duration a renewed lock may expire sooner.
+        self._expiry.watch(live, now_ms + limits.lock_ms)
         self._append(live, delta)
         if limits.breaker is not None:
             self.breakers.note(live, limits.breaker)
@@ -455,7 +453,7 @@ class SharePartitions:
         share partition again, and the next fetch would repeat the same work.
         """
         try:
-            self._coordinator.check_writable(live.key)
+            live.check_writable()
         except KafkaStorageError:
             return False
         return True
@@ -464,9 +462,10 @@ class SharePartitions:
         """Write a change, in the order in which it was decided."""
         if delta is None:
             return None
-        states = {batch.state for batch in delta.batches}
-        if RecordState.AVAILABLE in states:
+        states = {RecordState.DELAYED if batch.due_ms else batch.state for batch in delta.batches}
+        if RecordState.DELAYED in states:
             delta = self._due_times.stored(delta)
+            self._expiry.schedule(live)
         try:
             # core has changed already and has no undo, so a refused write leaves the state in
             # memory ahead of the log (ADR 0004).

@@ -23,7 +23,7 @@ from sharegroup.core.delivery.offset_runs import Run
 from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
 
 NO_JUDGEMENT = frozenset({AcknowledgeType.GAP, AcknowledgeType.RELEASE, AcknowledgeType.RENEW})
 """Acknowledgement types that do not say whether a record is good or bad."""
@@ -120,7 +120,7 @@ def _check_form(ack: AckBatch) -> None:
         raise InvalidRequest(
             f"{_span(ack)} need 1 type or {end - first}, one for each; got {len(types)}"
         )
-    if delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX:
+    if delay_ms != GROUPS_DELAY and not 0 <= delay_ms <= DELAY_MS_MAX:
         raise InvalidRequest(
             f"{_span(ack)} have a redelivery delay of {delay_ms} ms; expected 0 to {DELAY_MS_MAX}"
         )

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from sharegroup.core.delivery.breaker import BreakerLimits
 from sharegroup.core.delivery.redelivery import DELAYED_MAX, RedeliveryDelay, due_time
 from sharegroup.ids import MemberId
-from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType, AcquireMode
 
 
 class RecordState(IntEnum):
@@ -170,7 +170,7 @@ def delayed(
 ) -> InFlightState:
     """Return the state of a released record, which may have to wait for its next delivery."""
     delay_ms = ack.delay_ms
-    if delay_ms is None:
+    if delay_ms == GROUPS_DELAY:
         if limits.delay is None:
             return released
         delay_ms = limits.delay.after(released.delivery_count)
@@ -189,13 +189,13 @@ class AckBatch(NamedTuple):
 
     It is half-open, because the core compares and cuts it with runs; the client's
     `AcknowledgementBatch` has both offsets included, as on the wire. ``delay_ms`` is the delay of
-    the records that it releases; None means that of the group, 0 means none.
+    the records that it releases; `GROUPS_DELAY` means that of the group, 0 means none.
     """
 
     first: int
     end: int
     types: tuple[int, ...]
-    delay_ms: int | None = None
+    delay_ms: int = GROUPS_DELAY
 
 
 class Acquired(NamedTuple):

@@ -42,22 +42,18 @@ class OffsetRuns(Generic[V]):
     All operations are O(log runs + runs touched).
     """
 
-    __slots__ = ("_end", "_firsts", "_values")
+    __slots__ = ("_firsts", "_values", "end")
 
     def __init__(self, start: int) -> None:
         self._firsts: list[int] = []  # Where each run begins, ascending.
         self._values: list[V] = []  # Its value; same length as `_firsts`.
-        self._end = start
+        self.end = start
+        """The first offset that has no value yet; only the map changes it."""
 
     @property
     def start(self) -> int:
         """The first offset that has a value, or `end` if none has."""
-        return self._firsts[0] if self._firsts else self._end
-
-    @property
-    def end(self) -> int:
-        """The first offset that has no value yet."""
-        return self._end
+        return self._firsts[0] if self._firsts else self.end
 
     def __len__(self) -> int:
         """The number of runs."""
@@ -65,7 +61,7 @@ class OffsetRuns(Generic[V]):
 
     def __iter__(self) -> Iterator[Run[V]]:
         """All runs in order; the map must not change meanwhile."""
-        return self.between(self.start, self._end)
+        return self.between(self.start, self.end)
 
     @property
     def head(self) -> V:
@@ -74,10 +70,10 @@ class OffsetRuns(Generic[V]):
 
     def at(self, offset: int) -> Run[V]:
         """Return the whole run that contains ``offset``."""
-        assert self.start <= offset < self._end, f"{offset} is outside [{self.start}, {self._end})"
+        assert self.start <= offset < self.end, f"{offset} is outside [{self.start}, {self.end})"
         index = bisect_right(self._firsts, offset) - 1
         after = index + 1
-        run_end = self._firsts[after] if after < len(self._firsts) else self._end
+        run_end = self._firsts[after] if after < len(self._firsts) else self.end
         return Run(self._firsts[index], run_end, self._values[index])
 
     def between(self, first: int, end: int) -> Iterator[Run[V]]:
@@ -86,18 +82,18 @@ class OffsetRuns(Generic[V]):
         if not firsts:
             return
         first = max(first, firsts[0])
-        end = min(end, self._end)
+        end = min(end, self.end)
         index = bisect_right(firsts, first) - 1
         while first < end:
             after = index + 1
-            run_end = firsts[after] if after < len(firsts) else self._end
+            run_end = firsts[after] if after < len(firsts) else self.end
             stop = min(run_end, end)
             yield Run(first, stop, values[index])
             first, index = stop, after
 
     def reach(self, first: int, end: int, *, runs_max: int) -> tuple[int, int]:
         """Return the offset that ``runs_max`` runs of ``[first, end)`` reach, and their number."""
-        first, end = max(first, self.start), min(end, self._end)
+        first, end = max(first, self.start), min(end, self.end)
         if first >= end:
             return end, 0
         index = bisect_right(self._firsts, first) - 1
@@ -108,13 +104,13 @@ class OffsetRuns(Generic[V]):
 
     def append(self, end: int, value: V) -> None:
         """Extend the map to ``end``; the new offsets get ``value``."""
-        assert end >= self._end, f"the map ends at {self._end} and cannot end at {end}"
-        if end == self._end:
+        assert end >= self.end, f"the map ends at {self.end} and cannot end at {end}"
+        if end == self.end:
             return
         if not self._values or self._values[-1] != value:
-            self._firsts.append(self._end)
+            self._firsts.append(self.end)
             self._values.append(value)
-        self._end = end
+        self.end = end
 
     def update(self, first: int, end: int, change: Callable[[V], V]) -> None:
         """Apply ``change`` once per run to every value within ``[first, end)``."""
@@ -135,11 +131,11 @@ class OffsetRuns(Generic[V]):
 
     def drop_before(self, offset: int) -> None:
         """Forget every offset below ``offset``."""
-        assert offset <= self._end, f"the map ends at {self._end}, before {offset}"
+        assert offset <= self.end, f"the map ends at {self.end}, before {offset}"
         if offset <= self.start:
             return
         # The cut below would leave the last run, without an offset.
-        if offset == self._end:
+        if offset == self.end:
             self._firsts.clear()
             self._values.clear()
             return
@@ -150,7 +146,7 @@ class OffsetRuns(Generic[V]):
     def check(self) -> None:
         """Assert the invariants of the map."""
         assert len(self._firsts) == len(self._values)
-        borders = [*self._firsts, self._end]
+        borders = [*self._firsts, self.end]
         assert all(first < after for first, after in pairwise(borders))
         assert all(value != after for value, after in pairwise(self._values))
 
@@ -161,8 +157,8 @@ class OffsetRuns(Generic[V]):
         and the value behind the last run begins one only if it differs.
         """
         first, end = tiling[0].first, tiling[-1].end
-        assert self.start <= first < end <= self._end, (
-            f"[{first}, {end}) is not within [{self.start}, {self._end})"
+        assert self.start <= first < end <= self.end, (
+            f"[{first}, {end}) is not within [{self.start}, {self.end})"
         )
         firsts, values = self._firsts, self._values
         # A run that begins at `first` is replaced; one that reaches over it keeps its beginning.
@@ -180,7 +176,7 @@ class OffsetRuns(Generic[V]):
                 new_values.append(value)
                 previous, starts_run = value, False
         # The run that reaches over `end` loses its beginning, so its rest needs an entry.
-        if end < self._end:
+        if end < self.end:
             if high < len(firsts) and firsts[high] == end:
                 if values[high] == previous:
                     high += 1

@@ -113,7 +113,9 @@ class SharePartition:
         partition = cls(min(start_offset, log_end))
         for batch in sorted(batches):
             # Kafka never stores ACQUIRED either (KIP-932): a lock means nothing after a restart.
-            assert batch.state not in IN_MEMORY, f"{batch}: neither locks nor delays are states"
+            assert batch.state not in IN_MEMORY, (
+                f"{batch}: locks are never durable, and a delay is a due time"
+            )
             # The start offset may lie within a batch: what is below it is settled.
             first, end = max(batch.first, partition.end_offset), min(batch.end, log_end)
             if first < end:

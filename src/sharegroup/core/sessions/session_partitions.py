@@ -47,7 +47,16 @@ class SessionPartitions:
     True once the session has ended; its partitions must not be looked at after that.
     """
 
-    __slots__ = ("_doubtful", "_quiet", "_ready", "_topics", "_watches", "is_over", "owner")
+    __slots__ = (
+        "_doubtful",
+        "_quiet",
+        "_ready",
+        "_size",
+        "_topics",
+        "_watches",
+        "is_over",
+        "owner",
+    )
 
     def __init__(self, owner: Owner, watches: Watches) -> None:
         self.owner = owner
@@ -57,9 +66,10 @@ class SessionPartitions:
         self._ready: OrderedDict[TopicIdPartition, None] = OrderedDict()
         self._quiet: OrderedDict[TopicIdPartition, None] = OrderedDict()
         self._topics: Counter[TopicId] = Counter()
+        self._size = 0
 
     def __len__(self) -> int:
-        return len(self._doubtful) + len(self._ready) + len(self._quiet)
+        return self._size
 
     def __iter__(self) -> Iterator[TopicIdPartition]:
         return chain(self._doubtful, self._ready, self._quiet)
@@ -113,6 +123,7 @@ class SessionPartitions:
             if not (partition in ready or partition in quiet or partition in doubtful):
                 doubtful[partition] = None
                 self._topics[partition.topic_id] += 1
+                self._size += 1
                 self._watches.partition_count += 1
 
     def fill(
@@ -149,6 +160,7 @@ class SessionPartitions:
             if partition in kind:
                 del kind[partition]
                 self._topics[partition.topic_id] -= 1
+                self._size -= 1
                 if not self._topics[partition.topic_id]:
                     del self._topics[partition.topic_id]
                 self._watches.partition_count -= 1
@@ -290,14 +302,15 @@ class Watches:
 
         The partition becomes ready in each session that watches it; returns their owners.
         """
-        if isinstance(key, SharePartitionKey):
-            partition = TopicIdPartition(key.topic_id, key.partition)
-            sessions = self._take(partition, key.group_id)
-        elif isinstance(key, TopicIdPartition):
-            partition = key
-            sessions = self._take(partition, None)
+        if isinstance(key, TopicIdPartition):
+            partition, group_id = key, None
+        elif isinstance(key, SharePartitionKey):
+            partition, group_id = TopicIdPartition(key.topic_id, key.partition), key.group_id
         else:
             return []
+        if partition not in self._by_partition:  # As at each append to an internal topic.
+            return []
+        sessions = self._take(partition, group_id)
         for session in sessions:
             session.happened(partition)
         return [session.owner for session in sessions]

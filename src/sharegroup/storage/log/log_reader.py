@@ -228,24 +228,27 @@ class LogReader:
             low, high = window.select(offset, end=stop, bytes_max=bytes_max, count_max=count_max)
             if low == high:
                 return
-            size = window.ending_at(high) - window.positions[low]
             # Only the very first batch may exceed the limit, not the first of a later window.
-            if has_yielded and size > bytes_max:
+            if has_yielded and window.size_of(low, high) > bytes_max:
                 return
             yield window, low, high
             # A limit or `end` was reached within this window, so the next one has nothing for this
             # read.
-            if high < len(window):
+            offset = window.end_offset
+            if offset >= stop or high < len(window):
                 return
             has_yielded = True
-            offset = window.end_offset
-            bytes_max, count_max = bytes_max - size, count_max - (high - low)
+            bytes_max, count_max = bytes_max - window.size_of(low, high), count_max - (high - low)
 
     def _segment_at(self, offset: int) -> Segment:
         """Return the segment that holds ``offset``."""
-        index = bisect_right(self._segments, offset, key=_base_offset) - 1
+        segments = self._segments
+        # Most reads are of the newest records.
+        if segments[-1].base_offset <= offset:
+            return segments[-1]
+        index = bisect_right(segments, offset, key=_base_offset) - 1
         assert index >= 0, f"{self._name}: offset {offset} lies before the first segment"
-        return self._segments[index]
+        return segments[index]
 
     def _around(self, segment: Segment, offset: int) -> Boundaries:
         try:

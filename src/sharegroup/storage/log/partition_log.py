@@ -245,7 +245,7 @@ class PartitionLog:
         base_offset, end_offset = self.end_offset, self.end_offset + header.offset_count
         try:
             segment = self._segments.for_append(
-                header, first=base_offset, limits=self.segment_limits
+                header, first=base_offset, end=end_offset, limits=self.segment_limits
             )
             placed = stamp(batch, header, base_offset=base_offset, position=segment.size)
             segment.append(batch, placed)

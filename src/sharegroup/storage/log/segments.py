@@ -106,11 +106,12 @@ class Segments:
         """Iterate over the segments that end after ``offset``."""
         return (segment for segment in self.all if segment.end_offset > offset)
 
-    def for_append(self, batch: PlacedBatch, *, first: int, limits: SegmentLimits) -> Segment:
-        """Return the segment that takes ``batch`` at offset ``first``; roll if necessary."""
-        active = self.active
-        if active is not None and active.has_room(batch, first + batch.offset_count, limits):
-            return active
+    def for_append(
+        self, batch: PlacedBatch, *, first: int, end: int, limits: SegmentLimits
+    ) -> Segment:
+        """Return the segment that takes ``batch`` at ``[first, end)``; roll if necessary."""
+        if self.all and self.all[-1].has_room(batch, end, limits):
+            return self.all[-1]
         return self.roll(first)
 
     def roll(self, offset: int) -> Segment:

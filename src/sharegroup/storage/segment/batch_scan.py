@@ -147,7 +147,7 @@ class ChunkReader:
 def stamp(batch: Writable, header: PlacedBatch, *, base_offset: int, position: int) -> PlacedBatch:
     """Write offset and leader epoch into the batch; return its header at its place in the log."""
     stamp_batch(batch, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
-    end_offset = base_offset + header.offset_count
+    end_offset = base_offset + header.end_offset - header.base_offset
     # Positional, because this runs for every append and `_replace` takes twice as long.
     return PlacedBatch(position, header.size, base_offset, end_offset, *header[4:])
 

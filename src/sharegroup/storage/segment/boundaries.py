@@ -85,7 +85,9 @@ class Boundaries:
     def covers(self, segment: Segment, offset: int) -> bool:
         """Return whether ``offset`` of this segment is in one of the batches."""
         firsts = self.firsts
-        return self.segment is segment and len(firsts) > 0 and firsts[0] <= offset < self.end_offset
+        if self.segment is not segment or not firsts:
+            return False
+        return firsts[0] <= offset < self.end_offset
 
     def add(self, first: int, position: int, *, end_offset: int, end_position: int) -> None:
         """Add the batch that follows."""
@@ -117,6 +119,10 @@ class Boundaries:
     def ending_at(self, index: int) -> int:
         """Return the position where the batch before ``index`` ends."""
         return self.positions[index] if index < len(self.positions) else self.end_position
+
+    def size_of(self, low: int, high: int) -> int:
+        """Return the bytes of the batches ``[low, high)``."""
+        return self.ending_at(high) - self.positions[low]
 
     def position_of(self, first: int) -> int:
         """Return the position of the first batch that begins at offset ``first`` or later."""
@@ -191,7 +197,7 @@ class BatchMap:
         )
         if batch.is_control:
             tail.controls.add(batch.base_offset)
-        if len(tail) > TAIL_BATCHES_MAX:
+        if len(tail.firsts) > TAIL_BATCHES_MAX:
             # Half of them at once: dropping one for each append would move the rest each time.
             tail.drop_first(TAIL_BATCHES_MAX // 2)
 

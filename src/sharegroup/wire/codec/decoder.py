@@ -60,6 +60,7 @@ from struct import Struct, unpack_from
 from typing import Any, TypeVar
 from uuid import UUID
 
+from sharegroup.ids import interned_uuid
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.codec.schema import (
     EPOCH,
@@ -401,7 +402,7 @@ def skip_tags(b: Any, p: int, n: int) -> int:
 @lru_cache(maxsize=4096)
 def _uuid(raw: bytes) -> UUID | None:
     """Return the UUID, None for the zero id; cached, because few topic ids occur often."""
-    return None if raw == _ZERO_UUID else UUID(bytes=raw)
+    return None if raw == _ZERO_UUID else interned_uuid(raw)
 
 
 @lru_cache(maxsize=4096)
@@ -437,13 +438,14 @@ def decode(
     elements_max: int = ELEMENTS_MAX,
 ) -> tuple[Message, int]:
     """Return the message that starts at ``position``, and the position after it."""
-    assert 0 <= position <= len(buffer)
+    size = len(buffer)
+    assert 0 <= position <= size
     read = _readers.get((cls, records)) or _compiled(cls, records)
-    if type(buffer) is memoryview and len(buffer) <= SMALL_BYTES:
+    if type(buffer) is memoryview and size <= SMALL_BYTES:
         buffer = bytes(buffer)
     try:
         # The budget is a list, because the functions of all nested structs count down one number.
-        message, end = read(buffer, position, len(buffer), [elements_max])
+        message, end = read(buffer, position, size, [elements_max])
     except DECODING_ERRORS as error:
         raise DecodeError(_explain(cls, error)) from None
     return message, end

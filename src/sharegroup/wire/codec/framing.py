@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
+from typing import NoReturn
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MIN = 8
@@ -118,13 +119,16 @@ class Frames:
             if self.buffered_bytes < LENGTH_BYTES:
                 return None
             first, at = self._chunks[0], self._at
-            if len(first) - at >= LENGTH_BYTES:  # The usual case: a whole frame.
-                length = self._checked(_read_length(first, at)[0])
+            size = len(first)
+            if size - at >= LENGTH_BYTES:  # The usual case: a whole frame.
+                (length,) = _read_length(first, at)
+                if not self._bytes_min <= length <= self._bytes_max:
+                    self._refuse(length)
                 begin = at + LENGTH_BYTES
                 end = begin + length
-                if end <= len(first):
+                if end <= size:
                     self.buffered_bytes -= LENGTH_BYTES + length
-                    if end == len(first):
+                    if end == size:
                         self._chunks.popleft()
                         self._at = 0
                     else:
@@ -132,25 +136,27 @@ class Frames:
                     return first[begin:end]
             # Taken before the frame is whole, so a length is checked once, however many chunks
             # follow, and `needed_bytes` can tell how much memory the frame will take.
-            self.frame_bytes = self._checked(_read_length(self._take(LENGTH_BYTES))[0])
+            (length,) = _read_length(self._take(LENGTH_BYTES))
+            if not self._bytes_min <= length <= self._bytes_max:
+                self._refuse(length)
+            self.frame_bytes = length
         if self.buffered_bytes < self.frame_bytes:
             return None
         frame = self._take(self.frame_bytes)
         self.frame_bytes = -1
         return frame
 
-    def _checked(self, length: int) -> int:
-        if not self._bytes_min <= length <= self._bytes_max:
-            # Read as a length, a TLS handshake announces 369 MB, which a large limit would permit:
-            # so this is only the explanation of a length that was refused.
-            if length >> 8 in TLS_RECORDS:
-                raise FrameError(
-                    "the bytes are the beginning of a TLS handshake; the listener is PLAINTEXT"
-                )
+    def _refuse(self, length: int) -> NoReturn:
+        """Raise the error for a length outside the limits."""
+        # Read as a length, a TLS handshake announces 369 MB, which a large limit would permit: so
+        # this is only the explanation of a length that was refused.
+        if length >> 8 in TLS_RECORDS:
             raise FrameError(
-                f"frame length {length}: expected {self._bytes_min} to {self._bytes_max} bytes"
+                "the bytes are the beginning of a TLS handshake; the listener is PLAINTEXT"
             )
-        return length
+        raise FrameError(
+            f"frame length {length}: expected {self._bytes_min} to {self._bytes_max} bytes"
+        )
 
     def _take(self, count: int) -> memoryview:
         """Return the next ``count`` bytes, which must have been received."""

@@ -32,17 +32,18 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
 
     A version above the newest counts as flexible if the newest is; its message is not decoded.
     """
-    if len(frame) < _request_header.size:
-        raise DecodeError(f"RequestHeader: expected 10 bytes or more, found {len(frame)}")
+    size = len(frame)
+    if size < _request_header.size:
+        raise DecodeError(f"RequestHeader: expected 10 bytes or more, found {size}")
     key, version, correlation_id, length = _request_header.unpack_from(frame)
     position = _request_header.size
     client_id = None
     if length >= 0:
         end = position + length
-        if end > len(frame):
+        if end > size:
             raise DecodeError(
                 f"RequestHeader.client_id at byte {position}: length {length}, "
-                f"but {len(frame) - position} bytes are left"
+                f"but {size - position} bytes are left"
             )
         try:
             client_id = str(frame[position:end], "utf-8")
@@ -56,7 +57,7 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
     api = APIS.get(key)
     # The header of an unknown API is read without tags: nothing says whether it has them.
     if api is not None and version >= api.flexible:
-        if position < len(frame) and frame[position] == 0:
+        if position < size and frame[position] == 0:
             position += 1  # The usual case: no tagged fields.
         else:
             position = _after_tags(frame, position, "RequestHeader")

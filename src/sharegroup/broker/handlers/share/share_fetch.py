@@ -46,7 +46,7 @@ from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
-from sharegroup.steps import Steps, paced, run_to_end
+from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.codec.share_fetch_answer import (
     LeaderEndpoint,
     PartitionAnswer,
@@ -164,17 +164,14 @@ def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
 
 def _forgotten(request: ShareFetchRequest) -> Steps[list[TopicIdPartition]]:
     forgotten: list[TopicIdPartition] = []
-    pairs = (
-        (topic.topic_id, partition)
-        for topic in request.forgotten_topics_data
-        for partition in topic.partitions
-    )
-    for (topic_id, partition), pause in paced(pairs):
+    for topic in request.forgotten_topics_data:
         # No topic has the zero id, so a partition without a topic id is one that the session does
         # not have.
-        forgotten.append(TopicIdPartition(TopicId(topic_id or share_requests.ZERO_ID), partition))
-        if pause:
-            yield
+        topic_id = TopicId(topic.topic_id or share_requests.ZERO_ID)
+        for partition in topic.partitions:
+            forgotten.append(TopicIdPartition(topic_id, partition))
+            if len(forgotten) & STEP_MASK == 0:
+                yield
     return forgotten
 
 
@@ -247,17 +244,19 @@ class _Reply:
         leader_is_news = False
         # A partition may be in several of them, but must be in the response once.
         candidates = chain(self.every_partition, acks, fetched.records, errors)
-        for partition, pause in paced(candidates):
+        for count, partition in enumerate(candidates, 1):
             if partition not in named:
                 named.add(partition)
                 records, acquired, batches = fetched.records.get(partition, NOTHING)
                 answer = PartitionAnswer(partition.partition, records, acquired, batches=batches)
-                error, ack_error = errors.get(partition), acks.get(partition)
+                # Most answers have no errors, and most partitions are in one of the two.
+                error = errors.get(partition) if errors else None
+                ack_error = acks.get(partition) if acks else None
                 if error is not None or ack_error is not None:
                     answer = _with_errors(answer, error, ack_error, node)
                     leader_is_news |= share_requests.leader_is_news(error, ack_error)
                 topics.setdefault(partition.topic_id, []).append(answer)
-            if pause:
+            if count & STEP_MASK == 0:
                 yield
         steps = share_fetch_frame(
             self._context.correlation_id,

@@ -300,11 +300,12 @@ class ShareLook:
         turns = session.ready_count
         while turns > 0 and bytes_left > 0 and not session.is_over:
             # Partitions that had records are ready again behind the others, so the turns are those
-            # of the beginning.  Between two steps the session may have shrunk.
-            self._take(result, min(turns, session.ready_count, PIECE_PARTITIONS), bytes_left)
+            # of the beginning.
+            self._take(result, min(turns, PIECE_PARTITIONS), bytes_left)
             turns -= PIECE_PARTITIONS
             if turns > 0:
                 yield
+                turns = min(turns, session.ready_count)  # The session may have shrunk.
                 # Asked again: during the pause other answers and requests may have used up the room
                 # or the quota.
                 bytes_left = self._bytes_left(result)

@@ -6,9 +6,9 @@ does not affect other partitions (KIP-932 «ShareAcknowledge»).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.static.primitive import i16
@@ -43,9 +43,11 @@ from sharegroup.ids import (
     topic_id_text,
 )
 from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
-from sharegroup.steps import Steps, paced
+from sharegroup.steps import STEP_MASK, Steps, paced
 
 ZERO_ID = UUID(int=0)
+
+NO_DELAY = 0
 
 VERSION_WITH_DELAYS = 2
 """The version of both requests whose batches may name the delay of released records."""
@@ -55,7 +57,6 @@ PIECE_PARTITIONS = 16
 
 Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
 AcknowledgementErrors = dict[TopicIdPartition, "KafkaError | None"]
-DelayOf = Callable[[Any], int | None]
 
 
 class ShareRequestsParts(
@@ -80,6 +81,9 @@ class WireAckBatch(Protocol):
     def last_offset(self) -> int: ...
     @property
     def acknowledge_types(self) -> tuple[int, ...]: ...
+    @property
+    def redelivery_delay_ms(self) -> int:
+        """The delay of what it releases; version 1 has none."""
 
 
 class WirePartition(Protocol):
@@ -132,46 +136,48 @@ def named_partitions(
     A partition may be named twice. A member that ends its session gives back what it has not begun,
     so what it releases then has no delay.
     """
-    delay_of: DelayOf = _delay if request.__version__ >= VERSION_WITH_DELAYS else _groups_delay
+    delay_ms = None if request.__version__ >= VERSION_WITH_DELAYS else GROUPS_DELAY
     if request.share_session_epoch == FINAL_EPOCH:
-        delay_of = _no_delay
+        delay_ms = NO_DELAY
     named: dict[TopicIdPartition, None] = {}
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
-    wires = ((topic.topic_id, wire) for topic in request.topics for wire in topic.partitions)
-    for (topic_id, wire), pause in paced(wires):
-        # No topic has the zero id: only this partition fails with UNKNOWN_TOPIC_ID, not the
-        # request.
-        partition = TopicIdPartition(TopicId(topic_id or ZERO_ID), wire.partition_index)
-        named[partition] = None
-        if wire.acknowledgement_batches:
-            # Kafka drops the first mention without an error: an acknowledgement would be lost that
-            # the client takes for confirmed (docs/differences.md).
-            acks[partition] = acks.get(partition, ()) + _ack_batches(wire, delay_of)
-        if pause:
-            yield
+    count = 0
+    for topic in request.topics:
+        # No topic has the zero id: only its partitions fail with UNKNOWN_TOPIC_ID, not the request.
+        topic_id = TopicId(topic.topic_id or ZERO_ID)
+        for wire in topic.partitions:
+            partition = TopicIdPartition(topic_id, wire.partition_index)
+            named[partition] = None
+            if wire.acknowledgement_batches:
+                # Kafka drops the first mention without an error: an acknowledgement would be lost
+                # that the client takes for confirmed (docs/differences.md).
+                acks[partition] = acks.get(partition, ()) + _ack_batches(wire, delay_ms)
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
     return named, acks
 
 
-def _ack_batches(wire: WirePartition, delay_of: DelayOf) -> tuple[AckBatch, ...]:
-    # Not checked here: core refuses malformed ranges, and then only those of this partition.
-    return tuple(
-        AckBatch(ack.first_offset, ack.last_offset + 1, ack.acknowledge_types, delay_of(ack))
-        for ack in wire.acknowledgement_batches
-    )
-
-
-def _delay(batch: Any) -> int | None:
-    """Return the delay that the member names; core refuses one that is out of range."""
-    delay_ms: int = batch.redelivery_delay_ms
-    return None if delay_ms == GROUPS_DELAY else delay_ms
-
-
-def _groups_delay(_: object) -> None:
-    return None
-
-
-def _no_delay(_: object) -> int:
-    return 0
+def _ack_batches(wire: WirePartition, delay_ms: int | None) -> tuple[AckBatch, ...]:
+    """Return the batches with this delay; with None each names its own."""
+    # Not checked here: core refuses malformed ranges and delays, and then only those of this
+    # partition.
+    if delay_ms is None:
+        batches = [
+            AckBatch(
+                batch.first_offset,
+                batch.last_offset + 1,
+                batch.acknowledge_types,
+                batch.redelivery_delay_ms,
+            )
+            for batch in wire.acknowledgement_batches
+        ]
+    else:
+        batches = [
+            AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types, delay_ms)
+            for batch in wire.acknowledgement_batches
+        ]
+    return tuple(batches)
 
 
 class Acknowledger(NamedTuple):

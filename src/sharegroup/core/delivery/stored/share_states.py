@@ -110,11 +110,9 @@ def batches_of(runs: OffsetRuns[Known]) -> tuple[StateBatch, ...]:
 
 def combined(*said: tuple[StateBatch, ...], start_offset: int) -> tuple[StateBatch, ...]:
     """Combine several sequences of batches into one from the start offset on; -1 cuts nothing."""
-    if sum(map(len, said)) <= 1:
-        # Nearly every acknowledgement writes one batch, which needs no combining.
-        only_batch = next((batches[0] for batches in said if batches), None)
-        if only_batch is None or only_batch.first >= start_offset:
-            return () if only_batch is None else (only_batch,)
+    # Nearly every acknowledgement writes one batch, which needs no combining.
+    if len(said) == len(said[0]) == 1 and said[0][0].first >= start_offset:
+        return said[0]
     runs: OffsetRuns[Known] = OffsetRuns(max(start_offset, 0))
     for batches in said:
         lay_over(runs, batches)
