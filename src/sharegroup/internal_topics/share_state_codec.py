@@ -124,21 +124,15 @@ def decode(key: bytes, value: bytes | None) -> ShareStateRecord | None:
 
 def _update_value(update: ShareUpdate) -> bytes:
     """Return the value of an update."""
-    batches = [
+    _, snapshot_epoch, leader_epoch, start_offset, complete, batches = update
+    plain = [
         (first, end - 1, state, count)
-        for first, end, state, count, due_ms, reason in update.batches
+        for first, end, state, count, due_ms, reason in batches
         if not due_ms and not reason
     ]
-    if len(batches) == len(update.batches):
-        value = encode_update(
-            UpdateFields(
-                update.snapshot_epoch,
-                update.leader_epoch,
-                update.start_offset,
-                update.delivery_complete_count,
-                batches,
-            )
-        )
+    if len(plain) == len(batches):
+        fields = UpdateFields(snapshot_epoch, leader_epoch, start_offset, complete, plain)
+        value = encode_update(fields)
         if value is not None:
             return value
     return encode_value(

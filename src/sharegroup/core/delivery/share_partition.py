@@ -561,7 +561,14 @@ class SharePartition:
         # Before the delta, which has the new start offset; Kafka writes the one before the change
         # and the new one with the next write (differences.md).
         self._advance_start()
-        written = [stored(*run) for run in runs if run.value.state is not ACQUIRED]
+        written = [
+            # The usual case without a call: this loop runs for each settled run.
+            StateBatch(first, end, ACKNOWLEDGED, value.delivery_count)
+            if value.state is ACKNOWLEDGED
+            else stored(first, end, value)
+            for first, end, value in runs
+            if value.state is not ACQUIRED
+        ]
         return self._delta(written) if written else None
 
     def _append(self, end: int, value: InFlightState) -> None:

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from sharegroup.core.delivery.delivery import (
     AVAILABLE,
@@ -60,11 +61,17 @@ from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 # value, and is not written.
 
 
-Known = tuple[int, RecordState, int, int]
-"""Delivery count, state, due time and reason, in the order in which they are compared."""
+Known = tuple[int, RecordState] | tuple[int, RecordState, int, int]
+"""Delivery count and state, and due time and reason if it has one, in the order of comparison.
 
-UNKNOWN: Known = (-1, AVAILABLE, 0, 0)
+So a statement without them is a short tuple, which is less than one that begins alike.
+"""
+
+UNKNOWN: Known = (-1, AVAILABLE)
 """The value of an offset without a statement; less than any other."""
+
+KNOWN_MIN: Final = 2
+"""The number of elements of a statement without due time and reason."""
 
 
 def lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
@@ -76,7 +83,9 @@ def lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
         first = max(first, runs.start)
         if first >= end:
             continue
-        statement = (delivery_count, state, due_ms, reason)
+        statement: Known = (delivery_count, state)
+        if due_ms or reason:
+            statement = (delivery_count, state, due_ms, reason)
         # Before the map changes: offsets from here on are appended below.
         known_end = runs.end
         if first < known_end:
@@ -102,9 +111,11 @@ def forget_before(runs: OffsetRuns[Known], start_offset: int) -> None:
 def batches_of(runs: OffsetRuns[Known]) -> tuple[StateBatch, ...]:
     """Return the statements in order: without overlap, equal neighbours joined, holes left out."""
     return tuple(
-        StateBatch(first, end, state, delivery_count, due_ms, reason)
-        for first, end, (delivery_count, state, due_ms, reason) in runs
-        if delivery_count >= 0  # `UNKNOWN` is below.
+        StateBatch(first, end, value[1], value[0])
+        if len(value) == KNOWN_MIN
+        else StateBatch(first, end, value[1], value[0], value[2], value[3])
+        for first, end, value in runs
+        if value != UNKNOWN
     )
 
 
@@ -176,8 +187,7 @@ SNAPSHOT_BYTES = 80
 
 STATE_BATCH_BYTES = 20
 DUE_BYTES = 11
-REASON_BYTES = 4
-"""Bytes of a batch in a snapshot, and of its tagged fields."""
+"""Bytes of a batch in a snapshot, and of its due time; a reason has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,9 +467,9 @@ class ShareStates:
         if state is None:
             return 0
         batch_bytes = sum(
-            STATE_BATCH_BYTES + DUE_BYTES * bool(due_ms) + REASON_BYTES * bool(reason)
-            for _, _, (delivery_count, _, due_ms, reason) in state.runs
-            if delivery_count >= 0
+            STATE_BATCH_BYTES + (DUE_BYTES if len(run.value) > KNOWN_MIN else 0)
+            for run in state.runs
+            if run.value != UNKNOWN
         )
         return SNAPSHOT_BYTES + len(key.group_id) + batch_bytes
 
@@ -514,13 +524,18 @@ class ShareStates:
         return _snapshot(state, update._replace(batches=batches), wall_ms)
 
 
+_due_time = attrgetter("due_ms")
+
+
 def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> ShareSnapshot:
     """Return the next snapshot, with the state in ``everything``.
 
     Due times that have passed are left out, so a snapshot has about as many batches as the share
     partition has runs.
     """
-    batches = joined(still_due(everything.batches, wall_ms), start_offset=UNDECIDED)
+    batches = everything.batches
+    if any(map(_due_time, batches)):
+        batches = joined(still_due(batches, wall_ms), start_offset=UNDECIDED)
     return ShareSnapshot(
         key=everything.key,
         snapshot_epoch=state.snapshot_epoch + 1,
