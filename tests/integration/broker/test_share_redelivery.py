@@ -111,6 +111,20 @@ def test_session_that_ends_gives_its_records_back_at_once(tmp_path: Path) -> Non
     run(scenario, tmp_path)
 
 
+def test_delay_that_a_session_names_at_its_end_holds(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker, 2)
+        other = ShareMember("g", "member-2", "orders", 1, connection_id=2)
+        assert await other.heartbeat(broker) == 0
+        assert len(await offsets(broker, other)) == 2
+        other.session_epoch = -1
+        answer = await broker.ask(with_delay(other, 0, 60_000), 2)
+        assert int(answer.responses[0].partitions[0].error_code) == 0
+        assert await offsets(broker, member) == [(1, 2)]
+
+    run(scenario, tmp_path)
+
+
 def test_lock_that_ends_gives_its_record_back_at_once(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await alter_group(broker, DELAY, "60000")
@@ -135,6 +149,27 @@ def test_setting_of_the_group_is_that_of_this_moment(tmp_path: Path) -> None:
         assert await offsets(broker, member) == [(1, 2)]
         broker.clock.advance(1.1)
         assert await offsets(broker, member) == [(0, 2)]
+
+    run(scenario, tmp_path)
+
+
+def test_state_that_is_written_from_outside_keeps_its_delay(tmp_path: Path) -> None:
+    """The requests between brokers carry no due time; a repeated write ends no delay."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter_group(broker, DELAY, "60000")
+        await produce(broker)
+        assert len(await offsets(broker, member)) == 1
+        await settle(broker, member, (0, RELEASE))
+        parts = broker.running.parts
+        [live] = parts.share_partitions
+        read = parts.share_coordinator.read(live.key)
+        assert [batch[:4] for batch in read.batches] == [(0, 1, AVAILABLE, 1)]
+        plain = tuple(batch._replace(due_ms=0) for batch in read.batches)
+        await parts.share_coordinator.write(live.key, live.state_epoch, Delta(0, 0, plain))
+        parts.share_partitions.unload(live.key)
+        assert await offsets(broker, member) == []
+        broker.clock.advance(64)
 
     run(scenario, tmp_path)
 

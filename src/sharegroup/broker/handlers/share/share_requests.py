@@ -134,11 +134,10 @@ def named_partitions(
     """Collect the partitions that a request names, and its acknowledgements by partition.
 
     A partition may be named twice. A member that ends its session gives back what it has not begun,
-    so what it releases then has no delay.
+    so what it releases then has no delay, unless it names one.
     """
-    delay_ms = None if request.__version__ >= VERSION_WITH_DELAYS else GROUPS_DELAY
-    if request.share_session_epoch == FINAL_EPOCH:
-        delay_ms = NO_DELAY
+    delay_ms = NO_DELAY if request.share_session_epoch == FINAL_EPOCH else GROUPS_DELAY
+    batches_of = _named_delays if request.__version__ >= VERSION_WITH_DELAYS else _ack_batches
     named: dict[TopicIdPartition, None] = {}
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     count = 0
@@ -151,32 +150,36 @@ def named_partitions(
             if wire.acknowledgement_batches:
                 # Kafka drops the first mention without an error: an acknowledgement would be lost
                 # that the client takes for confirmed (docs/differences.md).
-                acks[partition] = acks.get(partition, ()) + _ack_batches(wire, delay_ms)
+                acks[partition] = acks.get(partition, ()) + batches_of(wire, delay_ms)
             count += 1
             if count & STEP_MASK == 0:
                 yield
     return named, acks
 
 
-def _ack_batches(wire: WirePartition, delay_ms: int | None) -> tuple[AckBatch, ...]:
-    """Return the batches with this delay; with None each names its own."""
-    # Not checked here: core refuses malformed ranges and delays, and then only those of this
-    # partition.
-    if delay_ms is None:
-        batches = [
-            AckBatch(
-                batch.first_offset,
-                batch.last_offset + 1,
-                batch.acknowledge_types,
-                batch.redelivery_delay_ms,
-            )
-            for batch in wire.acknowledgement_batches
-        ]
-    else:
-        batches = [
-            AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types, delay_ms)
-            for batch in wire.acknowledgement_batches
-        ]
+# Not checked here: core refuses malformed ranges and delays, and then only those of this partition.
+
+
+def _ack_batches(wire: WirePartition, delay_ms: int) -> tuple[AckBatch, ...]:
+    """Return the batches of a request of version 1, with this delay."""
+    batches = [
+        AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types, delay_ms)
+        for batch in wire.acknowledgement_batches
+    ]
+    return tuple(batches)
+
+
+def _named_delays(wire: WirePartition, delay_ms: int) -> tuple[AckBatch, ...]:
+    """Return the batches with the delay that each names, or with this one."""
+    batches = [
+        AckBatch(
+            batch.first_offset,
+            batch.last_offset + 1,
+            batch.acknowledge_types,
+            delay_ms if batch.redelivery_delay_ms == GROUPS_DELAY else batch.redelivery_delay_ms,
+        )
+        for batch in wire.acknowledgement_batches
+    ]
     return tuple(batches)
 
 

@@ -23,6 +23,7 @@ of a batch that cannot be read are ranges, too: `reported_ranges`.
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ RENEW = int(AcknowledgeType.RENEW)
 """A plain number, because it is compared for every record."""
 
 
-Later = Callable[[float, Callable[[], None]], None]
+Later = Callable[[float, Callable[[], None]], TimerHandle]
 """Calls a function after a time in seconds."""
 
 
@@ -75,7 +76,7 @@ class HeldRecords:
         """Called when a record is settled; None unless a poll waits for room in the window."""
         self._on_renewal = on_renewal
         self._later = later  # None if the broker delays released records by itself.
-        self._kept: dict[int, AcquisitionLock] = {}
+        self._kept: dict[tuple[AcquisitionLock, int], TimerHandle] = {}
         self._columns: list[HeldColumns] = []
         self._renewing: list[AcquisitionLock] = []
         self._locks: list[AcquisitionLock] = []
@@ -241,19 +242,27 @@ class HeldRecords:
                 f"{self._where(offset)} can't be released later: it is settled, or was delivered "
                 "again"
             )
-        self._kept[offset] = lock
-        self._later(delay_ms / 1000, partial(self._release_kept, lock, offset))
+        self._forget_kept(lock, offset)
+        release = partial(self._release_kept, lock, offset)
+        self._kept[lock, offset] = self._later(delay_ms / 1000, release)
 
     @property
     def kept_count(self) -> int:
         """The number of open records that are kept until their delay is over."""
-        return sum(self._open.get(offset) is lock for offset, lock in self._kept.items())
+        return sum(self._is_open(lock, offset) for lock, offset in self._kept)
+
+    def _is_open(self, lock: AcquisitionLock, offset: int) -> bool:
+        return self._open.get(offset) is lock or (lock, offset) in self.superseded
+
+    def _forget_kept(self, lock: AcquisitionLock, offset: int) -> None:
+        timer = self._kept.pop((lock, offset), None)
+        if timer is not None:
+            timer.cancel()
 
     def _release_kept(self, lock: AcquisitionLock, offset: int) -> None:
-        if self._kept.get(offset) is lock:
-            del self._kept[offset]
-        # It may have been settled otherwise in the meantime, or lost.
-        if self.lost is None and self._open.get(offset) is lock:
+        self._forget_kept(lock, offset)
+        # It may have been settled otherwise in the meantime.
+        if self._is_open(lock, offset):
             self.settle(lock, offset, AcknowledgeType.RELEASE)
 
     def settle_offset(self, offset: int, ack_type: int) -> None:
@@ -429,6 +438,8 @@ class HeldRecords:
 
     def forget_open(self) -> None:
         """Forget the open records; settling them later raises IllegalStateError."""
+        for lock, offset in tuple(self._kept):
+            self._forget_kept(lock, offset)
         for lock in set(self._open.values()):
             lock.open = 0
         self._open = {}
@@ -447,6 +458,9 @@ class HeldRecords:
         self._gaps = []
         self._renewals = {}
         self._renewing = []
+        # Nothing is left to wait for: they are reported with this error.
+        for lock, offset in tuple(self._kept):
+            self._release_kept(lock, offset)
 
     def _where(self, offset: int) -> str:
         return f"topic {self.topic!r} partition {self.partition} offset {offset}"

@@ -467,10 +467,9 @@ class ShareNode:
             held.acquired(lock)
         outcome.parcels.append(Parcel(held, partition.records, locks))
 
-    def _hold(self, seconds: float, release: Callable[[], None]) -> None:
+    def _hold(self, seconds: float, release: Callable[[], None]) -> asyncio.TimerHandle:
         """Release a record later; log once that this broker cannot."""
         assert self._task is not None, "a record was fetched, so the task runs"
-        self._task.get_loop().call_later(seconds, release)
         if not self._has_said_held:
             self._has_said_held = True
             log.info(
@@ -480,6 +479,7 @@ class ShareNode:
                 self._session.member.group_id,
                 self.node_id,
             )
+        return self._task.get_loop().call_later(seconds, release)
 
     def _lose(
         self, tables: Iterable[HeldRecords], error: KafkaError, outcome: RequestOutcome
