@@ -15,6 +15,7 @@ from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.testing.virtual_time import ManualClock
 from sharegroup.wire.messages import share_acknowledge_v2 as messages
 from tests.faults.in_process import Broker, ShareMember
+from tests.integration.broker.test_metrics import scrape
 from tests.integration.broker.test_share_fetch import (
     alter_group,
     produce,
@@ -27,6 +28,7 @@ from tests.integration.broker.test_share_fetch import (
 DELAY = "sharegroup.redelivery.delay.ms"
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 AVAILABLE = RecordState.AVAILABLE
+ORDERS = {"group": "g", "topic": "orders", "partition": "0"}
 
 
 async def offsets(broker: Broker, member: ShareMember) -> list[tuple[int, int]]:
@@ -44,7 +46,10 @@ def test_released_record_answers_a_waiting_fetch_when_its_delay_is_over(tmp_path
         await alter_group(broker, DELAY, "200")
         await produce(broker, 2)
         assert await offsets(broker, member) == [(0, 1), (1, 1)]
+        states = "sharegroup_share_partition_records"
+        assert len((await scrape(broker)).all(states)) == 3
         await settle(broker, member, (0, ACCEPT), (1, RELEASE))
+        assert (await scrape(broker))(states, state="delayed", **ORDERS) == 1
         assert await offsets(broker, member) == []
         task = await waiting(broker, request(member))
         broker.clock.advance(0.199)
