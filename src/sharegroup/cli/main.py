@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from sharegroup import __version__
+from sharegroup.cli.common.light_imports import import_lightly
 from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.verb_groups import VerbGroup
 from sharegroup.errors import KafkaError, MissingExtra
@@ -62,6 +63,11 @@ ROOMS = {
 }
 MODULES = {verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items() for verb in verbs}
 """The module of each verb; it has the verb's ``command``."""
+LIGHT = ("dlq", "jobs")
+"""Verbs whose process runs only our code, and whose start is a part of how fast they are.
+
+`serve` has a start of its own.
+"""
 
 
 OTHER_WORDS = {
@@ -97,10 +103,13 @@ class Verbs(VerbGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         # None, and not an error: click then says which words exist, with exit code 2.
         if cmd_name not in VERBS:
             return None
+        if cmd_name in LIGHT and ctx.obj:
+            # Only in the program's own process, as in `serve` (ADR 0024).
+            import_lightly()
         command = import_module(MODULES[cmd_name]).command
         assert isinstance(command, click.Command)
         _complete(command)

@@ -17,15 +17,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import ConfigResource, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
 from sharegroup.dead_letters.ledger import SUFFIX as LEDGER_SUFFIX
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.protocol_enums import ResourceType
+
+if TYPE_CHECKING:
+    # Imported for its type alone, because callers of other names need no such client.
+    from sharegroup.client.admin.admin_client import AdminClient
 
 SUFFIX = ".dead"
 """The end of the default name of a worker's dead-letter topic: ``<group>.dead``."""

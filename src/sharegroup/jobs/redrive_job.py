@@ -15,16 +15,16 @@ others are sent again in halves; if it names none, this ends at slices of one le
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
-from sharegroup.client.fetch.record_reading import TopicMadeAgain
+from sharegroup.client.fetch.record_reading import TopicMadeAgain, Unreadable
 from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.dead_letters.letter import LETTER_BYTES_MAX
-from sharegroup.dead_letters.queue import DeadLetterQueue
+from sharegroup.dead_letters.queue import Chunk, DeadLetterQueue
 from sharegroup.dead_letters.redrive_copies import (
     OF_ONE_BATCH,
     OF_ONE_TARGET,
@@ -39,10 +39,11 @@ from sharegroup.errors import KafkaError, TransactionAbortable
 from sharegroup.jobs.filters import LETTERS, options_document, options_of
 from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest, Position, moved
 from sharegroup.jobs.job_run import JobAccess, JobRun
+from sharegroup.jobs.letters_ahead import LettersAhead, Portion
 from sharegroup.jobs.redrive_results import letters_of, redriven_document, redriven_of
 
 SLICE_LETTERS_MAX = 16_000
-"""The letters of a slice are in memory together.
+"""The letters of a slice are in memory together, and those of the next one, which are read ahead.
 
 A transaction costs a dozen waits for the broker, which smaller slices spend most of their time in.
 """
@@ -161,6 +162,8 @@ class _Slices:
         self._partition = -1
         self._chosen: list[Copy] = []
         """The copies of the next slice; all their letters are of one partition."""
+        self._bytes = 0
+        """The size of the portions that they are of."""
         self._end = 0
         """The offset up to which the partition is read."""
 
@@ -169,36 +172,51 @@ class _Slices:
         if copies.is_at_limit:
             return
         chunk_letters = copies.chunk_letters_max
-        letters_max = SLICE_LETTERS_MAX if self._options.rate is None else chunk_letters
-        chunks = self._queue.chunks_of(
-            copies.copy, self._options.selection, size=chunk_letters, complete=True, empty=True,
-            unreadable=copies.refuse_unreadable,
-        )  # fmt: skip
-        async for chunk in chunks:
-            if chunk.partition != self._partition:
-                await self._send()
-                self._partition = chunk.partition
-            self._chosen += await copies.choose(chunk)
-            self._end = chunk.end
-            if copies.is_at_limit:
-                break
-            if len(self._chosen) >= letters_max or self._run.is_slice_due:
-                await self._send()
+        enough = SLICE_LETTERS_MAX if self._options.rate is None else chunk_letters
+
+        def chunks(unreadable: Unreadable) -> AsyncIterator[Chunk[Copy]]:
+            return self._queue.chunks_of(
+                copies.copy, self._options.selection, size=chunk_letters, complete=True, empty=True,
+                unreadable=unreadable,
+            )  # fmt: skip
+
+        async with LettersAhead(
+            chunks, copies.refuse_unreadable, letters_max=enough, bytes_max=SLICE_BYTES_MAX
+        ) as ahead:
+            async for portion in ahead:
+                chunk = portion.chunk
+                # Before letters are chosen, because a slice counts what was chosen until it is
+                # sent.
+                if chunk.partition != self._partition or not self._has_room(portion):
+                    await self._send()
+                    self._partition = chunk.partition
+                if chosen := await copies.choose(chunk):
+                    self._chosen += chosen
+                    self._bytes += portion.bytes
+                self._end = chunk.end
+                if copies.is_at_limit:
+                    break
+                if len(self._chosen) >= enough or self._run.is_slice_due:
+                    await self._send()
         await self._send()
 
+    def _has_room(self, portion: Portion) -> bool:
+        """Whether the next slice has room for all letters of a portion; an empty one has."""
+        return not self._chosen or (
+            len(self._chosen) + len(portion.chunk.letters) <= SLICE_LETTERS_MAX
+            and self._bytes + portion.bytes <= SLICE_BYTES_MAX
+        )
+
     async def _send(self) -> None:
-        """Send the chosen letters, in as many slices as they need."""
+        """Send the chosen letters in a slice."""
         if self._partition < 0:
             return
-        chosen, self._chosen = self._chosen, []
-        parts = list(_parts(chosen)) or [chosen]
-        for number, part in enumerate(parts, 1):
-            await self._run.look()
-            if part:
-                await self._run.pause(self._copies.seconds_to_wait())
-                self._copies.pace(len(part))
-            is_last = number == len(parts)
-            await self._send_part(part, self._end if is_last else _end_of(part))
+        chosen, self._chosen, self._bytes = self._chosen, [], 0
+        await self._run.look()
+        if chosen:
+            await self._run.pause(self._copies.seconds_to_wait())
+            self._copies.pace(len(chosen))
+        await self._send_part(chosen, self._end)
 
     async def _send_part(self, chosen: Sequence[Copy], end: int) -> None:
         """Send letters in one transaction, after which everything below ``end`` is processed."""
@@ -291,15 +309,3 @@ def _is_certain(error: KafkaError, refused: Sequence[tuple[Copy, KafkaError]]) -
     # A broker that names the records gives each an error of its own (KIP-467).  One that refuses
     # the batch gives all of them the same.
     return sum(other is error for _, other in refused) == 1
-
-
-def _parts(chosen: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
-    """Divide copies into slices by their number and size."""
-    first = size = 0
-    for index, copy in enumerate(chosen):
-        size += len(copy.content)
-        if index > first and (size > SLICE_BYTES_MAX or index - first >= SLICE_LETTERS_MAX):
-            yield chosen[first:index]
-            first, size = index, len(copy.content)
-    if first < len(chosen):
-        yield chosen[first:]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharegroup.client.records import TopicPartition
 from sharegroup.dead_letters.topics import own_topic
@@ -20,7 +20,10 @@ from sharegroup.jobs.job import Document, JobPlan, JobProgress, JobRequest
 from sharegroup.jobs.job_run import JobAccess, JobRun
 from sharegroup.waiting.control_records import Intent
 from sharegroup.waiting.waiting_filter import WaitingFilter, WaitingRecord
-from sharegroup.waiting.waiting_records import TierRange, WaitingRecords
+
+if TYPE_CHECKING:
+    # Imported for its types alone, as in `_waiting_records`.
+    from sharegroup.waiting.waiting_records import TierRange, WaitingRecords
 
 KINDS_OF_INTENTS: Mapping[Intent, str] = MappingProxyType(
     {Intent.RUN: "run-waiting", Intent.CANCEL: "cancel-waiting"}
@@ -61,7 +64,7 @@ class SteeringJobs:
     async def plan(self, request: JobRequest, access: JobAccess) -> JobPlan:
         """Count the records that match now."""
         selection, count = WAITING.parsed(request.filter), 0
-        async with WaitingRecords(_group_of(request), **access.reading) as waiting:
+        async with _waiting_records(request, access.reading) as waiting:
             async for _ in waiting.records(selection):
                 count += 1
         return JobPlan(count, {})
@@ -70,7 +73,7 @@ class SteeringJobs:
         """Give the commands that are left, chunk by chunk."""
         request = run.job.request
         selection = WAITING.parsed(request.filter)
-        async with WaitingRecords(_group_of(request), **run.access.producing) as waiting:
+        async with _waiting_records(request, run.access.producing) as waiting:
             ranges = await run.during(waiting.ranges())
             if "ranges" not in run.job.result:
                 await run.slice(result={"ranges": [_written(tier) for tier in ranges]})
@@ -112,6 +115,14 @@ class SteeringJobs:
         )
 
 
+def _waiting_records(request: JobRequest, options: Mapping[str, Any]) -> WaitingRecords:
+    # Imported here, because its requests about groups are a tenth of the start of `dlq redrive`,
+    # which runs no such job.
+    from sharegroup.waiting.waiting_records import WaitingRecords
+
+    return WaitingRecords(_group_of(request), **options)
+
+
 def _group_of(request: JobRequest) -> str:
     group = request.options.get("group")
     if not isinstance(group, str) or own_topic(group) != request.topic:
@@ -135,4 +146,4 @@ def _tier_range(
     if tier is None:
         return None
     unread = tier.unread._replace(first=max(int(first), tier.unread.first), end=int(end))
-    return TierRange(unread, tier.done)
+    return tier._replace(unread=unread)

@@ -23,7 +23,7 @@ MESSAGE_MODULES = 3
 
 STEPS = """
 import json, sys
-from sharegroup.cli.broker.light_imports import import_lightly
+from sharegroup.cli.common.light_imports import import_lightly
 import_lightly()
 import sharegroup.broker.app
 from sharegroup.broker.server.handler_table import handler_of

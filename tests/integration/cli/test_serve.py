@@ -16,6 +16,7 @@ from tests.support.limits import HANGING_SECONDS
 from tests.support.processes import ServeProcess
 
 STOP_SECONDS_MAX = HANGING_SECONDS
+NO_CLUSTER = ["dlq", "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "1"]
 
 
 def test_properties_are_parsed_like_kafka(
@@ -50,15 +51,17 @@ def test_properties_are_parsed_like_kafka(
     assert values["group.share.record.lock.duration.ms"] == "15000"
 
 
-def test_program_loads_neither_hypothesis_nor_the_client_of_aiokafka(tmp_path: Path) -> None:
-    """Both take most of the start's time; see ``cli.broker.light_imports``."""
+@pytest.mark.parametrize("verb", [["serve", "--port", "0", "--data", "data"], NO_CLUSTER])
+def test_program_loads_neither_hypothesis_nor_the_client_of_aiokafka(verb: list[str]) -> None:
+    """Both take most of the start's time; see ``cli.common.light_imports``."""
     program = (
         "import sys\n"
-        f"sys.argv = ['sharegroup', 'serve', '--data', {str(tmp_path)!r}, '--port', '0']\n"
+        f"sys.argv = ['sharegroup', *{verb!r}]\n"
         "import sharegroup.cli.broker.serve as serve\n"
         "from sharegroup.cli.main import main\n"
         "serve._run = lambda values, **options: __import__('sharegroup.broker.app')\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert 'kio.static.primitive' in sys.modules\n"
         "heavy = ('hypothesis', 'aiokafka.consumer', 'importlib.metadata')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -66,13 +69,31 @@ def test_program_loads_neither_hypothesis_nor_the_client_of_aiokafka(tmp_path: P
     assert done.stdout == "[]\n"
 
 
-def test_call_inside_a_users_process_imports_nothing_lightly(tmp_path: Path) -> None:
+def test_libraries_that_were_imported_before_the_program_stay_whole() -> None:
+    """As by the ``sitecustomize`` of a tool that instruments libraries."""
+    program = (
+        "import sys, aiokafka, crc32c, hypothesis\n"
+        "from sharegroup.cli.main import main\n"
+        f"sys.argv = ['sharegroup', *{NO_CLUSTER!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 1\n"
+        "assert aiokafka is sys.modules['aiokafka'] and aiokafka.AIOKafkaConsumer\n"
+        "assert hypothesis is sys.modules['hypothesis'] and crc32c.crc32c(b'123456789')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("verb", [["serve", "--config", "FILE"], NO_CLUSTER])
+def test_call_inside_a_users_process_imports_nothing_lightly(
+    verb: list[str], tmp_path: Path
+) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions: many")
+    verb = [word.replace("FILE", str(file)) for word in verb]
     program = (
         "import sys\n"
         "from sharegroup.cli.main import main\n"
-        f"try:\n    main(['serve', '--config', {str(file)!r}])\nexcept SystemExit:\n    pass\n"
+        f"try:\n    main({verb!r})\nexcept SystemExit:\n    pass\n"
         "from aiokafka.consumer import AIOKafkaConsumer\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -12,6 +12,7 @@ from sharegroup.dead_letters.redrive_copies import RedriveOptions
 from sharegroup.dead_letters.selection import Selection
 from sharegroup.errors import InvalidConfig
 from sharegroup.jobs import (
+    Job,
     JobEnded,
     JobNotFound,
     JobRunner,
@@ -23,6 +24,7 @@ from sharegroup.jobs import (
     redrive_request,
 )
 from tests.integration.worker.collecting import on_a_loop
+from tests.integration.worker.dead import Given, NoAnswer, bury, failed
 from tests.integration.worker.jobs_scene import (
     committed,
     each_once,
@@ -110,6 +112,32 @@ async def test_abort_half_way_keeps_what_was_sent_and_resume_sends_the_rest(
         assert (await jobs.resume(job.id)).state is JobState.WAITING
         assert (await jobs.run(job.id)).state is JobState.DONE
     assert await each_once(bootstrap, group)
+
+
+@on_a_loop
+async def test_job_stopped_between_slices_counts_only_what_it_sent_for_its_limit(
+    bootstrap: str, group: str
+) -> None:
+    """Slices end by size here; the letters of the second one are read while the first is sent."""
+    dead = await set_up(bootstrap, group, 0)
+    values = [b"%d" % number + b"x" * 900_000 for number in range(18)]
+    letters = [Given("orders", offset=offset, value=value) for offset, value in enumerate(values)]
+    for given in letters:
+        await bury(bootstrap, dead, group, (given, failed(NoAnswer("late"))))
+    stop = asyncio.Event()
+
+    def told(job: Job) -> None:
+        if job.progress.done:
+            stop.set()
+
+    async with Jobs(bootstrap_servers=bootstrap) as jobs:
+        job = await jobs.start(request(group, limit=16))
+        stopped = await jobs.run(job.id, stop=stop, told=told)
+        assert (stopped.state, stopped.progress.done) == (JobState.WAITING, 13)
+        assert await committed(bootstrap, f"{group}.retry") == values[:13]
+        done = await jobs.run(job.id)
+    assert (done.state, done.result["sent"]) == (JobState.DONE, {f"{group}.retry": 16})
+    assert await committed(bootstrap, f"{group}.retry") == values[:16]
 
 
 @on_a_loop

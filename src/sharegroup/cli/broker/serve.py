@@ -19,7 +19,7 @@ import click
 
 from sharegroup import event_loop, freed_memory, stop_signals
 from sharegroup.cli.broker.kafka_environment import settings_from, variables_in
-from sharegroup.cli.broker.light_imports import import_lightly
+from sharegroup.cli.common.light_imports import import_lightly
 from sharegroup.cli.common.log_lines import start_logging
 from sharegroup.cli.common.output import printable
 from sharegroup.cli.common.properties import origin_of, read_numbered

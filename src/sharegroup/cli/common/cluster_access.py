@@ -25,7 +25,6 @@ from sharegroup.cli.common.output import Listing, complain, print_listing, print
 from sharegroup.cli.common.properties import read_properties
 from sharegroup.cli.common.running import lacks_broker, telling_waits
 from sharegroup.cli.common.watch import view_of, watch
-from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.settings.cluster_choice import (
     BOOTSTRAP_DEFAULT,
@@ -59,7 +58,8 @@ from sharegroup.errors import (
 from sharegroup.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    # Imported for its type alone: most verbs read no records.
+    # Imported for their types alone: most verbs read no records, and see `_admin_client`.
+    from sharegroup.client.admin.admin_client import AdminClient
     from sharegroup.client.fetch.record_reading import PartitionRange
 
 T = TypeVar("T")
@@ -336,13 +336,21 @@ def ask(
 
     async def run() -> T:
         async with (
-            AdminClient(**access.client_options()) as admin,
+            _admin_client(access) as admin,
             telling_waits(access.bootstrap_servers, lambda: lacks_broker(admin.metrics()), tell),
         ):
             return await question(admin)
 
     with telling_errors(access):
         return asyncio.run(run())
+
+
+def _admin_client(access: Access, *, warn: Callable[[str], None] = _warn) -> AdminClient:
+    # Imported here, because its requests of all kinds take a tenth of a second, and verbs with a
+    # client of their own need a few of them: `dlq redrive` for example.
+    from sharegroup.client.admin.admin_client import AdminClient
+
+    return AdminClient(**access.client_options(warn=warn))
 
 
 def show(access: Access, form: Form, question: Callable[[AdminClient], Awaitable[Listing]]) -> None:
@@ -449,9 +457,9 @@ async def ask_briefly(
 
     KafkaError and OSError (TimeoutError) if there is no answer in time.
     """
-    brief = replace(access, timeout_ms=limit_ms)
+    client = _admin_client(replace(access, timeout_ms=limit_ms), warn=lambda _: None)
     async with asyncio.timeout(limit_ms / 1000):
-        async with AdminClient(**brief.client_options(warn=lambda _: None)) as admin:
+        async with client as admin:
             return await list_names(admin)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -21,8 +21,11 @@ from sharegroup.cli.common.cluster_access import (
     list_group_names,
 )
 from sharegroup.cli.common.options import Verb
-from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
+
+if TYPE_CHECKING:
+    # Imported for its type alone, as in `cluster_access`.
+    from sharegroup.client.admin.admin_client import AdminClient
 
 PLAIN_NAME = re.compile(r"[\w.:@%+=,/-]+")
 """Names that a shell and a terminal take as they are."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sharegroup.cli.common.output import Listing, Row
 from sharegroup.cli.dead_letters.dlq_options import moment_text
-from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.dead_letters.letter_topics import LetterTopic, letter_topics
+
+if TYPE_CHECKING:
+    # Imported for its type alone, as in `cluster_access`.
+    from sharegroup.client.admin.admin_client import AdminClient
 
 COLUMNS = ("topic", "partitions", "letters", "last_letter", "groups")
 SPARE = ("partitions", "groups", "last_letter")

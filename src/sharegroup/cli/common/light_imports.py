@@ -1,16 +1,17 @@
-"""Faster imports of kio, aiokafka and crc32c in the process of ``sharegroup serve`` (ADR 0024).
+"""Faster imports of kio, aiokafka and crc32c in the processes of some verbs (ADR 0024).
 
-The three libraries load more than a broker needs, and that is most of a broker's start:
+The three libraries load more than we need, and that is most of the start of a broker, and half of
+that of ``sharegroup dlq redrive``:
 
 - kio registers strategies with Hypothesis if Hypothesis is installed, as in every development
   environment. Only kio's own tests use these strategies.
-- The package aiokafka imports its whole client. The broker needs one compiled codec.
+- The package aiokafka imports its whole client. We need one compiled codec.
 - The package crc32c reads its version from its distribution's metadata, which imports the
   parsers of e-mail messages and of command lines.
 
 `import_lightly` leaves the import system in a state that breaks later imports of these libraries:
-`from aiokafka.consumer import AIOKafkaConsumer` raises ImportError. So only the program that runs
-nothing but our broker calls this function, never a package that other code imports. An embedded
+`from aiokafka.consumer import AIOKafkaConsumer` raises ImportError. So only programs that run
+nothing but our code call this function, never a package that other code imports. An embedded
 broker (`sharegroup.testing`, `broker.app`), the clients, the worker and Spark import the three
 libraries as everybody does; `tests/packaging/test_other_libraries.py` checks that.
 """
@@ -24,7 +25,7 @@ from types import ModuleType
 
 
 def import_lightly() -> None:
-    """Import the parts of kio, aiokafka and crc32c that the broker uses, and no others."""
+    """Import the parts of kio, aiokafka and crc32c that we use, and no others."""
     _import_kio()
     _insert_empty_package("aiokafka")
     _insert_empty_package("aiokafka.record")
@@ -34,6 +35,8 @@ def import_lightly() -> None:
 
 def _import_kio() -> None:
     """Import kio's primitives as if Hypothesis was not installed."""
+    if "hypothesis" in sys.modules:
+        return  # Its time is spent, see `_insert_empty_package`.
     sys.modules["hypothesis"] = None  # type: ignore[assignment]  # Imports of it fail.
     try:
         import_module("kio.static.primitive")
@@ -42,8 +45,13 @@ def _import_kio() -> None:
 
 
 def _insert_empty_package(name: str) -> ModuleType:
-    """Register a package without running its code, so its submodules can be imported."""
-    assert name not in sys.modules, f"{name} is imported already"
+    """Register a package without running its code, so its submodules can be imported.
+
+    A package stays as it is if it was imported before the program began, as a ``sitecustomize``
+    does that instruments libraries.
+    """
+    if name in sys.modules:
+        return sys.modules[name]
     spec = find_spec(name)
     assert spec is not None, f"{name} is a dependency of sharegroup"
     package = module_from_spec(spec)
