@@ -11,7 +11,7 @@ Run longer: ``MODEL_EXAMPLES=5000 pytest tests/model/test_share_group.py``.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from hypothesis import settings, strategies as st
@@ -36,6 +36,7 @@ from sharegroup.core.groups.share.share_groups import (
     ShareHeartbeat,
     TopicMetadata,
 )
+from sharegroup.core.groups.share.wide import Width
 from sharegroup.errors import FencedMemberEpoch, GroupIdNotFound, NonEmptyGroup, UnknownMemberId
 from sharegroup.ids import (
     GroupId,
@@ -100,6 +101,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.groups = ShareGroups()
+        self.limits = LIMITS
         self.log: list[ShareGroupRecord] = []
         self.ends = [0]  # The log's length after each command: its records are one batch.
         self.topics: dict[TopicName, TopicMetadata] = {}
@@ -134,7 +136,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
     def send(self, member_id: MemberId, epoch: int, wants: tuple | None) -> HeartbeatReply:
         """One heartbeat, as the broker serves it."""
         request = ShareHeartbeat(GROUP, member_id, epoch, subscribed_topic_names=wants)
-        self.groups.check_heartbeat(request, limits=LIMITS)
+        self.groups.check_heartbeat(request, limits=self.limits)
         uninitialized = self.groups.uninitialized(request, self.topics)
         for key in uninitialized:
             self.state_is_made(key.key, key.state_epoch)
@@ -142,7 +144,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         records, reply = self.groups.heartbeat(
             request,
             self.topics,
-            limits=LIMITS,
+            limits=self.limits,
             now_ms=self.now_ms,
             wall_ms=WALL_MS + self.now_ms,
         )
@@ -218,6 +220,10 @@ class ShareGroupMachine(RuleBasedStateMachine):
         assert bool(records) == bool(removed)
         due_ms = self.groups.next_session_expiry_ms()
         assert due_ms is None or self.now_ms < due_ms <= self.now_ms + LIMITS.session_timeout_ms
+
+    @rule(width=st.none() | st.builds(Width, st.integers(1, 9), st.integers(1, 3)))
+    def assignor_changes(self, width: Width | None) -> None:
+        self.limits = replace(LIMITS, width=width)
 
     @rule(name=topic_names, count=st.integers(1, 5))
     def topic_appears_or_grows(self, name: TopicName, count: int) -> None:
@@ -336,8 +342,16 @@ class ShareGroupMachine(RuleBasedStateMachine):
             assert client.has <= self.partitions_of(client.wants)
             assert bool(client.has) == bool(self.partitions_of(client.wants))
         if len(set(wanted)) == 1:
-            sizes = [len(client.has) for client in self.clients.values()]
+            self.check_sizes([len(client.has) for client in self.clients.values()], len(wanted[0]))
+
+    def check_sizes(self, sizes: list[int], partition_count: int) -> None:
+        width = self.limits.width
+        if width is None:
             assert max(sizes) - min(sizes) <= 1
+        else:
+            least = -(-partition_count // len(sizes))
+            assert max(sizes) <= max(width.member_partitions_max, least)
+            assert sum(sizes) <= width.places(len(sizes), partition_count)
 
     @invariant()
     def epochs_never_go_back(self) -> None:

@@ -245,7 +245,7 @@ class ShareSessionMachine(RuleBasedStateMachine):
             if partition in session.quiet:
                 session.move(partition, session.ready)
         event = partition if to_all else SharePartitionKey(group_id, *partition)
-        assert sorted(self.sessions.happened(event)) == sorted(key for key, _ in told)
+        assert sorted(self.sessions.watches.happened(event)) == sorted(key for key, _ in told)
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), turns_max=st.integers(0, 5), is_last=st.booleans())

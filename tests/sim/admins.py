@@ -144,6 +144,7 @@ class Administrator:
                 {"share.partition.max.record.locks": str(self.chance.choice((100, 200)))},
                 {"share.renew.acknowledge.enable": self.chance.choice(("true", "false"))},
                 {"share.session.timeout.ms": str(self.chance.choice((2000, 4000)))},
+                {"sharegroup.assignment": self.chance.choice(("simple", "wide"))},
                 {PAUSED: self.chance.choice(("true", "false"))},
                 {
                     DELAY: self.chance.choice(("0", "50", "500")),

@@ -123,7 +123,7 @@ def make_share_parts(broker: BrokerParts) -> ShareParts:
     for reader in (partitions.batch_checks, dead_letters):
         reader.jobs, reader.owner_of = broker.record_jobs, groups.owner_of
     dead_letters.authors = _authors(broker)
-    broker.waiting.on_wake(sessions.happened)
+    broker.waiting.use_queues(sessions.watches, partitions.may_have_records)
     coordinator.load()
     return ShareParts(coordinator, pruning, partitions, sessions, dead_letters, groups)
 

@@ -103,6 +103,18 @@ GROUPS: tuple[Limit, ...] = (
         answer="GROUP_MAX_SIZE_REACHED",
     ),
     Limit(
+        setting="sharegroup.assignment.member.partitions.max",
+        unit="partitions",
+        bounds="partitions of a member, in a group with a wide assignment",
+        answer="no error: a member has more if partitions would have no member otherwise",
+    ),
+    Limit(
+        setting="sharegroup.assignment.partition.members.max",
+        unit="members",
+        bounds="members of a partition, in a group with a wide assignment",
+        answer="no error: a partition has more if members would have no partition otherwise",
+    ),
+    Limit(
         setting="sharegroup.share.partition.runs.max",
         unit="runs",
         bounds="runs of one share partition (neighbouring offsets in the same delivery state)",

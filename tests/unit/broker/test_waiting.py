@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from uuid import UUID
 
 import pytest
 
-from sharegroup.broker.load.waiting import WaitingRoom
+from sharegroup.broker.load.waiting import SLICE_SECONDS, WaitingRoom
+from sharegroup.core.sessions.session_partitions import SessionPartitions, Watches
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
 from sharegroup.testing.virtual_time import ManualClock
+
+PARTITION = TopicIdPartition(TopicId(UUID(int=1)), 0)
+QUEUE = SharePartitionKey(GroupId("g"), *PARTITION)
 
 
 async def turn() -> None:
@@ -243,3 +249,133 @@ def test_request_parked_after_a_wake_is_not_tried_for_it() -> None:
         assert slow.tried == [0]
 
     asyncio.run(run())
+
+
+class Members:
+    """Members of one group whose fetches wait for one share partition, which has ``records``."""
+
+    def __init__(self) -> None:
+        self.clock, self.waiting = room()
+        self.watches, self.records, self.tried = Watches(), 0, list[str]()
+        self.sessions: dict[str, SessionPartitions] = {}
+        self.waiting.use_queues(self.watches, lambda _: self.records > 0)
+
+    def parked(self, name: str) -> asyncio.Future[str]:
+        """A fetch that takes one record."""
+        session = self.sessions.get(name)
+        if session is None:
+            session = SessionPartitions((QUEUE.group_id, MemberId(name)), self.watches)
+            self.sessions[name] = session
+            session.add([PARTITION])
+            session.make_ready(PARTITION)
+            session.take_turn()
+
+        def attempt(last: bool) -> str | None:
+            self.tried.append(name)
+            if not session.ready_count and not last:
+                return None
+            session.take_turn()
+            if not self.records:
+                return "nothing" if last else None
+            self.records -= 1
+            session.make_ready(PARTITION)
+            return name
+
+        deadline_ms = self.clock.now_ms() + 500
+        return self.waiting.park(attempt, keys=[session.owner], deadline_ms=deadline_ms)
+
+    async def event(self, records: int) -> list[str]:
+        """Return the members whose fetches were tried."""
+        self.records += records
+        self.tried = []
+        self.waiting.wake(PARTITION)
+        await turn()
+        return self.tried
+
+
+def test_next_of_a_queue_is_tried_only_while_records_remain() -> None:
+    async def scenario() -> None:
+        members = Members()
+        answers = [members.parked(name) for name in "abcd"]
+        assert await members.event(1) == ["a"]
+        assert await members.event(2) == ["b", "c"]
+        assert [answer.done() for answer in answers] == [True, True, True, False]
+        assert await members.event(0) == ["d"]
+        assert await members.event(1) == ["d"]
+
+    asyncio.run(scenario())
+
+
+def test_longest_waiter_is_first_whenever_it_began_to_watch() -> None:
+    async def scenario() -> None:
+        members = Members()
+        first = members.parked("a")
+        members.parked("b")
+        members.parked("c")
+        first.cancel()
+        await turn()
+        members.parked("a")
+        assert await members.event(1) == ["b"]
+        assert await members.event(2) == ["c", "a"]
+
+    asyncio.run(scenario())
+
+
+def test_member_whose_fetch_does_not_wait_finds_the_records_later() -> None:
+    """Its session is told, although nobody of the queue left it a record to be tried for."""
+
+    async def scenario() -> None:
+        members = Members()
+        for name in "abc":
+            members.parked(name)
+        answer = members.parked("d")
+        answer.cancel()
+        await turn()
+        assert await members.event(1) == ["a"]
+        assert [members.sessions[name].ready_count for name in "bcd"] == [0, 0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_member_that_was_answered_and_waits_again_keeps_its_place_in_the_queue() -> None:
+    """Otherwise it would wait for an event, although records remain and it watches nothing."""
+
+    async def scenario() -> None:
+        members = Members()
+        answers = [members.parked(name) for name in "abc"]
+        again: list[asyncio.Future[str]] = []
+
+        def other_records_come(_: object) -> None:
+            answers[1].set_result("of another partition")
+            again.append(members.parked("b"))
+
+        members.waiting.park(other_records_come, keys=[PARTITION], deadline_ms=10_000)
+        assert await members.event(3) == ["a", "b", "c"]
+        assert [answer.result() for answer in again] == ["b"]
+
+    asyncio.run(scenario())
+
+
+def test_queue_of_thousands_is_tried_in_slices_and_new_requests_go_behind_it() -> None:
+    async def scenario() -> None:
+        members = Members()
+        seconds = 0.0
+
+        def slow(_: object) -> bool:
+            nonlocal seconds
+            seconds += SLICE_SECONDS
+            return members.records > 0
+
+        members.waiting.seconds = lambda: seconds
+        members.waiting.use_queues(members.watches, slow)
+        for name in "abc":
+            members.parked(name)
+        members.records = 3
+        members.waiting.wake(PARTITION)
+        assert not members.waiting.serve_woken([PARTITION])
+        assert members.tried == ["a"]
+        assert not members.waiting.serve_woken([PARTITION])
+        assert members.waiting.serve_woken([PARTITION])
+        assert members.tried == ["a", "b", "c"]
+
+    asyncio.run(scenario())

@@ -129,10 +129,10 @@ def test_event_wakes_the_sessions_without_records_of_the_partition() -> None:
     sessions = opened(P0, P1)
     session = partitions_of(sessions, 1)
     session.make_ready(P0)
-    assert sessions.happened(P0) == []
+    assert sessions.watches.happened(P0) == []
     session.take_turn()
-    assert sessions.happened(P1) == []
-    assert sessions.happened(P0) == [KEY]
+    assert sessions.watches.happened(P1) == []
+    assert sessions.watches.happened(P0) == [KEY]
     assert session.ready == (P0,)
 
 
@@ -144,7 +144,7 @@ def test_closed_session_is_not_woken() -> None:
     session.doubt(P1)
     fetch(sessions, -1)
     assert session.is_over
-    assert (sessions.happened(P0), sessions.happened(P1)) == ([], [])
+    assert (sessions.watches.happened(P0), sessions.watches.happened(P1)) == ([], [])
 
 
 def test_session_opened_in_place_replaces_the_former_session() -> None:
@@ -155,7 +155,7 @@ def test_session_opened_in_place_replaces_the_former_session() -> None:
     after = partitions_of(sessions, 0, P0)
     assert (before.is_over, after.is_over) == (True, False)
     assert (after.doubtful, after.ready) == ((P0,), ())
-    assert sessions.happened(P0) == []
+    assert sessions.watches.happened(P0) == []
 
 
 @pytest.mark.parametrize("epoch", [2, 7, -2])

@@ -65,7 +65,8 @@ class ShareGroupConfig(ConfigPart):
     assignors: tuple[str, ...] = key(
         "group.share.assignors",
         ("simple",),
-        "Assignor that assigns partitions to members; `simple` is the only one.",
+        "Assignor that assigns partitions to members, unless a group has "
+        "`sharegroup.assignment=wide`; `simple` is the only one.",
         choices=("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"),
         low=1,
         high=1,
@@ -88,6 +89,22 @@ class ShareGroupConfig(ConfigPart):
         15_000,
         "Maximum assignment interval of a group.",
         low=0,
+    )
+    member_partitions_max: int = key(
+        "sharegroup.assignment.member.partitions.max",
+        32,
+        "Maximum number of partitions of a member in groups with `sharegroup.assignment=wide`; a "
+        "partition without a member wins over it.",
+        low=1,
+        high=256,
+    )
+    partition_members_max: int = key(
+        "sharegroup.assignment.partition.members.max",
+        16,
+        "Maximum number of members of a partition in groups with `sharegroup.assignment=wide`; a "
+        "member without a partition wins over it.",
+        low=1,
+        high=64,
     )
     assignor_offload: bool = key(
         "group.share.assignor.offload.enable",
@@ -363,6 +380,13 @@ class GroupConfig(ConfigPart):
         False,
         "Whether a dead letter contains the key, value and headers of the record, or only its "
         "topic, partition and offset.",
+    )
+    assignment: str = key(
+        "sharegroup.assignment",
+        "simple",
+        "How many partitions each member of this share group reads: as few as possible (`simple`), "
+        "or many, so that members without work help those with much (`wide`).",
+        choices=("simple", "wide"),
     )
     paused: bool = key(
         "sharegroup.paused",

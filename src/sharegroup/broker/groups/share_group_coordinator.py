@@ -239,7 +239,8 @@ class ShareGroupCoordinator:
 
     def describe(self, group_id: GroupId) -> DescribedShareGroup:
         """Return a share group and its members; raise GroupIdNotFound if it does not exist."""
-        return self._groups.describe(group_id)
+        limits = self._settings.group_limits(group_id)
+        return self._groups.describe(group_id, assignor_name=limits.assignor_name)
 
     def settings_changed(self, group_id: GroupId) -> None:
         """Apply a change of the group's configuration."""

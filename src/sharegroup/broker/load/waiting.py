@@ -12,7 +12,12 @@ Without it, a member that settles records and fetches more by the same request w
 the room that it made, and a member that waits for room would wait forever.
 
 A share fetch waits for thousands of partitions.  It is parked under its session's key alone, and
-`on_wake` returns the sessions that an event concerns.
+`Watches` returns the sessions that an event concerns.
+
+If fetches of several members of a group wait for a share partition, the first may take all of its
+records.  They are a queue: the fetch that waits longest is tried, and the next ones only while
+records remain.  So an event costs the same with a thousand waiting members as with one, apart from
+finding the first.  The others are not touched; they wait for the next event.
 """
 
 from __future__ import annotations
@@ -24,6 +29,8 @@ from collections.abc import Callable, Container, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock
+from sharegroup.core.sessions.session_partitions import Owner, Watches
+from sharegroup.ids import SharePartitionKey
 
 T = TypeVar("T")
 
@@ -95,12 +102,15 @@ class WaitingRoom:
         "_alarm",
         "_by_key",
         "_clock",
-        "_concerned",
         "_deadlines",
         "_is_due",
+        "_lines",
         "_loop",
         "_order",
         "_parked_count",
+        "_queues",
+        "_remains",
+        "_to_queue",
         "_to_wake",
         "_woken",
         "_woken_keys",
@@ -115,21 +125,26 @@ class WaitingRoom:
         self._is_due = False
         self.seconds: Callable[[], float] = time.perf_counter
         """The clock that measures the slices, only to compare times."""
-        self._concerned: Callable[[Hashable], Iterable[Hashable]] = lambda _: ()
+        self._queues = Watches()
+        self._remains: Callable[[SharePartitionKey], bool] = lambda _: False
         self._parked_count = 0
         self._by_key: dict[Hashable, dict[int, Parked[object]]] = {}
         self._deadlines: list[tuple[int, int, Parked[object]]] = []
         self._to_wake: dict[Hashable, int] = {}
         """Woken keys, each with the number of the last request that was parked at that time."""
         self._woken: dict[int, Parked[object]] = {}
+        self._to_queue: dict[SharePartitionKey, None] = {}
+        """Queues with an event since the last try."""
+        self._lines: dict[SharePartitionKey, list[Owner]] = {}
+        """The sessions of these queues that are to be tried yet; the first is the last one."""
         self._woken_keys: set[Hashable] = set()
 
     def __len__(self) -> int:
         return self._parked_count
 
-    def on_wake(self, concerned: Callable[[Hashable], Iterable[Hashable]]) -> None:
-        """Let waking a key also wake the requests that wait for one of ``concerned(key)``."""
-        self._concerned = concerned
+    def use_queues(self, queues: Watches, remains: Callable[[SharePartitionKey], bool]) -> None:
+        """Let events also wake the share fetches that wait for them, while records remain."""
+        self._queues, self._remains = queues, remains
 
     def park(
         self,
@@ -182,15 +197,25 @@ class WaitingRoom:
 
     def wake(self, key: Hashable) -> None:
         """Let the requests that wait for ``key`` try again soon, because its state has changed."""
-        for concerned in (key, *self._concerned(key)):
-            if concerned in self._by_key:
-                # With the newest request so far: one that is parked later sees the new state by
-                # itself.
-                self._to_wake[concerned] = self._order
-                self._woken_keys.add(key)
-                if not self._is_due:
-                    self._is_due = True
-                    self._loop.call_soon(self._on_due)
+        self._wake(key, key)
+        for concerned in self._queues.happened(key, self._by_key):
+            if isinstance(concerned, SharePartitionKey):
+                self._to_queue[concerned] = None
+                self._note(key)
+            else:
+                self._wake(concerned, key)
+
+    def _wake(self, concerned: Hashable, key: Hashable) -> None:
+        if concerned in self._by_key:
+            # With the newest request so far: one that is parked later sees the new state by itself.
+            self._to_wake[concerned] = self._order
+            self._note(key)
+
+    def _note(self, key: Hashable) -> None:
+        self._woken_keys.add(key)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._on_due)
 
     def serve_woken(self, keys: Container[Hashable]) -> bool:
         """Try the woken requests now if one of ``keys`` was woken in this turn.
@@ -219,12 +244,27 @@ class WaitingRoom:
         for order in sorted(self._woken):
             parked = self._woken.pop(order)
             parked.try_now(last=False)
-            if self._woken and self.seconds() >= end:
+            if (self._woken or self._lines) and self.seconds() >= end:
+                return False
+        while self._lines:
+            self._try_first(next(iter(self._lines)))
+            if self._lines and self.seconds() >= end:
                 return False
         # An attempt may have woken more requests, which have their turn, too.
-        if not self._to_wake:
+        if not (self._to_wake or self._to_queue):
             self._woken_keys.clear()
-        return not self._to_wake
+        return not (self._to_wake or self._to_queue)
+
+    def _try_first(self, queue: SharePartitionKey) -> None:
+        """Try the first request of a queue; nobody is next if no records remain."""
+        line = self._lines[queue]
+        waiter = line.pop()
+        # By its key: it may have been answered and parked again since it was queued.
+        if self._queues.tell(queue, waiter):
+            for parked in list(self._by_key.get(waiter, {}).values()):
+                parked.try_now(last=False)
+        if not line or not self._remains(queue):
+            del self._lines[queue]
 
     def _find_woken(self) -> None:
         """Look up the requests that had waited for a key when it was woken."""
@@ -236,6 +276,19 @@ class WaitingRoom:
                     self._woken[order] = parked
                     if parked.woken_keys is not None:
                         parked.woken_keys.add(key)
+        to_queue, self._to_queue = self._to_queue, {}
+        for queue in to_queue:
+            orders: list[tuple[int, Owner]] = []
+            for waiter in self._queues.queue(queue):
+                if waiter in self._by_key:
+                    orders.append((min(self._by_key[waiter]), waiter))
+                else:
+                    # Its next fetch looks by itself.
+                    self._queues.tell(queue, waiter)
+            self._lines.pop(queue, None)
+            if orders:
+                orders.sort(reverse=True)
+                self._lines[queue] = [waiter for _, waiter in orders]
 
     def _forget(self, parked: Parked[T]) -> None:
         self._parked_count -= 1

@@ -101,7 +101,9 @@ class GroupSettings:
             interval_ms = group.assignment_interval_ms
             # Imported at first use, like `capped`.
             from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
+            from sharegroup.core.groups.share.wide import Width
 
+            width = Width(broker.member_partitions_max, broker.partition_members_max)
             limits = ShareGroupLimits(
                 session_timeout_ms=group.session_timeout_ms or broker.session_timeout_ms,
                 heartbeat_interval_ms=group.heartbeat_interval_ms or broker.heartbeat_interval_ms,
@@ -115,6 +117,7 @@ class GroupSettings:
                     # For an interval 0 is a value, too.
                     broker.assignment_interval_ms if interval_ms is None else interval_ms
                 ),
+                width=width if group.assignment == "wide" else None,
             )
             if _is_kept(group_id):
                 self._group_limits[group_id] = limits

@@ -281,6 +281,17 @@ class SharePartitions:
             raise read.error
         return read.fetched
 
+    def may_have_records(self, key: SharePartitionKey) -> bool:
+        """Return whether another fetch must look: for records, or for the error to report."""
+        live = self._live.get(key)
+        if live is None or live.log.start_offset > live.state.start_offset:
+            return True
+        if not self.can_settle(live):
+            return True
+        limits = self._settings.limits(key.group_id)
+        has_some = live.state.next_fetch_offset() < self._readable_end(live)
+        return has_some and self._can_take(live, limits)
+
     def available_bytes(self, live: LiveSharePartition) -> int:
         """Return the size of the log from the next record to fetch on, at no cost for its length.
 

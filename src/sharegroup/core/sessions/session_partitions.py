@@ -30,7 +30,7 @@ Pure: the caller reports events to `Watches.happened`, which returns the session
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Iterator, KeysView
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, KeysView
 from itertools import chain
 
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
@@ -297,10 +297,14 @@ class Watches:
         if not watchers:
             del self._by_partition[partition]
 
-    def happened(self, key: Hashable) -> list[Owner]:
+    def happened(
+        self, key: Hashable, waiting: Container[Hashable] = ()
+    ) -> list[Owner | SharePartitionKey]:
         """Report an event of a partition, for one group or (a TopicIdPartition) for all.
 
-        The partition becomes ready in each session that watches it; returns their owners.
+        The partition becomes ready in each session that watches it; returns their owners. If
+        fetches of several sessions of a group are ``waiting``, these go on watching, and the share
+        partition is returned: it is their queue, and the first may take all records.
         """
         if isinstance(key, TopicIdPartition):
             partition, group_id = key, None
@@ -308,17 +312,6 @@ class Watches:
             partition, group_id = TopicIdPartition(key.topic_id, key.partition), key.group_id
         else:
             return []
-        if partition not in self._by_partition:  # As at each append to an internal topic.
-            return []
-        sessions = self._take(partition, group_id)
-        for session in sessions:
-            session.happened(partition)
-        return [session.owner for session in sessions]
-
-    def _take(
-        self, partition: TopicIdPartition, group_id: GroupId | None
-    ) -> list[SessionPartitions]:
-        """Remove and return the sessions that watch the partition: of one group, or of all."""
         watchers = self._by_partition.get(partition)
         if watchers is None:
             return []
@@ -326,11 +319,37 @@ class Watches:
             if group_id is not None and watchers.owner[0] != group_id:
                 return []
             del self._by_partition[partition]
-            return [watchers]
-        if group_id is None:
-            del self._by_partition[partition]
-            return [session for sessions in watchers.values() for session in sessions.values()]
-        sessions = watchers.pop(group_id, {})
-        if not watchers:
-            del self._by_partition[partition]
-        return list(sessions.values())
+            watchers.happened(partition)
+            return [watchers.owner]
+        concerned: list[Owner | SharePartitionKey] = []
+        for group in list(watchers) if group_id is None else [group_id]:
+            sessions = list(watchers.get(group, {}).values())
+            if sum(session.owner in waiting for session in sessions) > 1:
+                concerned.append(SharePartitionKey(group, *partition))
+                continue
+            for session in sessions:
+                self._tell(partition, session)
+                concerned.append(session.owner)
+        return concerned
+
+    def queue(self, key: SharePartitionKey) -> tuple[Owner, ...]:
+        """Return the owners of the sessions that watch a share partition."""
+        return tuple(self._sessions(key))
+
+    def tell(self, key: SharePartitionKey, owner: Owner) -> bool:
+        """Make a share partition ready in a session; return whether the session watched it."""
+        session = self._sessions(key).get(owner)
+        if session is not None:
+            self._tell(TopicIdPartition(key.topic_id, key.partition), session)
+        return session is not None
+
+    def _tell(self, partition: TopicIdPartition, session: SessionPartitions) -> None:
+        self.remove(partition, session)
+        session.happened(partition)
+
+    def _sessions(self, key: SharePartitionKey) -> dict[Owner, SessionPartitions]:
+        """Return the sessions of a group that watch one of its share partitions."""
+        watchers = self._by_partition.get(TopicIdPartition(key.topic_id, key.partition))
+        if isinstance(watchers, SessionPartitions):
+            return {watchers.owner: watchers} if watchers.owner[0] == key.group_id else {}
+        return {} if watchers is None else watchers.get(key.group_id, {})

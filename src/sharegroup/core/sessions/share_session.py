@@ -29,11 +29,11 @@ know the members of a group.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sharegroup.core.security.principal import Principal
-from sharegroup.core.sessions.session_partitions import Owner, SessionPartitions, Watches
+from sharegroup.core.sessions.session_partitions import SessionPartitions, Watches
 from sharegroup.core.sessions.user_part import ALL_PARTITIONS_MAX, PARTITIONS_MAX, UserPart
 from sharegroup.errors import (
     InvalidRequest,
@@ -204,9 +204,10 @@ class ShareSessions:
         self._advance(self._expected(key, epoch), epoch)
         return None
 
-    def happened(self, key: Hashable) -> list[Owner]:
-        """Report an event at ``key``; return the owners of sessions that may have records now."""
-        return self._watches.happened(key)
+    @property
+    def watches(self) -> Watches:
+        """The sessions to notify of events."""
+        return self._watches
 
     def release_connection(self, connection_id: str) -> tuple[Closed, ...]:
         """Close the sessions that were opened on a connection, which has ended."""

@@ -355,7 +355,7 @@ class ShareLook:
         watch_count = self._begin_to_wait()
         answer = self._parts.waiting.park(
             lambda last: self.look_everywhere() if last else self.look(),
-            # Events of partitions wake the key of the session (`on_wake`).  The key of the
+            # Events of partitions wake the key of the session (`Watches`).  The key of the
             # connection ends the wait when it closes (`give_up`).
             keys=(self._connection, self._key),
             deadline_ms=self._deadline_ms,

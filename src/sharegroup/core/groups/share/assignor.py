@@ -1,10 +1,11 @@
-"""The assignor ``simple``: it decides which members of a share group read from which partitions.
+"""The assignors of share groups: they decide which members read from which partitions.
 
 An assignment says where a member fetches records; it is not ownership. Two members on one partition
 get different records. So if there are more members than partitions, they share them.
 
-For M members and P partitions, each partition is given to ``sharing`` = ceil(M / P) members, which
-makes ``sharing * P`` places. Every member has a quota of places; quotas differ by at most one.
+With the assignor ``simple``, for M members and P partitions, each partition is given to ``sharing``
+= ceil(M / P) members, which makes ``sharing * P`` places. Every member has a quota of places;
+quotas differ by at most one.
 
     M <= P   sharing is 1: every partition has one member, sizes differ by at most one
     M >  P   every partition is shared, every member has one or two partitions
@@ -19,6 +20,9 @@ There are more members than the partition has places, so one exists and every pl
 
 Members with unequal subscriptions are served topic by topic, each topic among its subscribers,
 without balance across topics, as in Kafka.
+
+The assignor ``wide`` has more places and gives the free ones by other rules (`wide`); the rest is
+the same. Among members with unequal subscriptions, a topic has its part of a member's limit.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from sharegroup.core.groups.share.wide import Width, best, hand_out, to_thin
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 
 Assignment = frozenset[TopicIdPartition]
@@ -37,8 +42,9 @@ def assign(
     subscriptions: Mapping[MemberId, frozenset[TopicId]],
     current: Mapping[MemberId, Assignment],
     partitions: Mapping[TopicId, frozenset[int]],
+    width: Width | None = None,
 ) -> dict[MemberId, Assignment]:
-    """Return the new assignment of every member in ``subscriptions``.
+    """Return the new assignment of every member in ``subscriptions``: ``wide`` with a width.
 
     ``partitions`` are the ones that may be assigned. Ties are broken by the order of
     ``subscriptions``, so equal input gives equal output.
@@ -46,17 +52,36 @@ def assign(
     assigned: dict[MemberId, set[TopicIdPartition]] = {
         member_id: set() for member_id in subscriptions
     }
+    counts = {
+        topic_ids: sum(len(partitions.get(topic_id, ())) for topic_id in topic_ids)
+        for topic_ids in set(() if width is None else subscriptions.values())
+    }
     for members, topic_ids in _shares(subscriptions):
-        targets = [
-            TopicIdPartition(topic_id, partition)
-            for topic_id in sorted(topic_ids)
-            for partition in sorted(partitions.get(topic_id, ()))
-        ]
+        targets = _targets(topic_ids, partitions)
         if targets:
             held = {member_id: set(current.get(member_id, NOTHING)) for member_id in members}
-            for member_id, share in _divide(targets, held).items():
+            part = width
+            if width is not None:
+                largest = max(counts[subscriptions[member_id]] for member_id in members)
+                part = width.part(len(targets), largest)
+            for member_id, share in _divide(targets, held, part).items():
                 assigned[member_id] |= share
+    if width is not None:
+        # In no topic did these have one of the places that a limit leaves.
+        for member_id in [member_id for member_id, share in assigned.items() if not share]:
+            if targets := _targets(subscriptions[member_id], partitions):
+                assigned[member_id].add(best(member_id, targets))
     return {member_id: frozenset(share) for member_id, share in assigned.items()}
+
+
+def _targets(
+    topic_ids: Iterable[TopicId], partitions: Mapping[TopicId, frozenset[int]]
+) -> list[TopicIdPartition]:
+    return [
+        TopicIdPartition(topic_id, partition)
+        for topic_id in sorted(topic_ids)
+        for partition in sorted(partitions.get(topic_id, ()))
+    ]
 
 
 def _shares(
@@ -76,11 +101,14 @@ def _shares(
 
 
 def _divide(
-    targets: Sequence[TopicIdPartition], held: dict[MemberId, set[TopicIdPartition]]
+    targets: Sequence[TopicIdPartition],
+    held: dict[MemberId, set[TopicIdPartition]],
+    width: Width | None,
 ) -> dict[MemberId, set[TopicIdPartition]]:
     """Divide ``targets`` among the members of ``held``, which is the current assignment."""
+    places = len(held) if width is None else width.places(len(held), len(targets))
     # Members per partition, rounded up, so that every member gets a partition.
-    sharing = -(-len(held) // len(targets))
+    sharing = -(-places // len(targets))
     if sharing == 1 and divide_unshared(targets, held):
         return held
     holders: dict[TopicIdPartition, list[MemberId]] = {target: [] for target in targets}
@@ -88,10 +116,16 @@ def _divide(
         held[member_id] = {target for target in share if target in holders}
         for target in held[member_id]:
             holders[target].append(member_id)
-    quotas = _quotas(held, sharing * len(targets))
+    quotas = _quotas(held, sharing * len(targets) if width is None else places)
     _take_from_members(held, holders, quotas)
     _take_from_partitions(held, holders, sharing)
-    _hand_out(held, holders, quotas, sharing)
+    if width is None:
+        _hand_out(held, holders, quotas, sharing)
+        return held
+    sharing_min = places // len(targets)
+    thinner = to_thin(held, holders, quotas, sharing_min=sharing_min)
+    _take_from_partitions(held, {target: holders[target] for target in thinner}, sharing_min)
+    hand_out(held, holders, quotas, sharing_max=sharing)
     return held
 
 

@@ -35,6 +35,7 @@ from sharegroup.core.groups.share.share_group import (
     unassigned,
 )
 from sharegroup.core.groups.share.sizes import DEFAULT_SIZE_LIMITS, SizeLimits
+from sharegroup.core.groups.share.wide import Width
 from sharegroup.core.security.principal import Principal
 from sharegroup.errors import (
     FencedMemberEpoch,
@@ -64,6 +65,13 @@ class ShareGroupLimits:
     members_max: int = 200
     assignment_interval_ms: int = 1_000
     sizes: SizeLimits = DEFAULT_SIZE_LIMITS
+    width: Width | None = None
+    """The limits of a wide assignment; None for a simple one."""
+
+    @property
+    def assignor_name(self) -> str:
+        """The name of the assignor as administrators see it."""
+        return "simple" if self.width is None else "wide"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,7 @@ def plan(
     ):
         records.append(member.metadata(group.group_id))
     # A topic that was created, deleted or got partitions changes the hash.
-    epoch, digest = group.epoch, metadata_hash(subscribed, partitions)
+    epoch, digest = group.epoch, metadata_hash(subscribed, partitions, limits.width)
     if (
         stored_member is None
         or stored_member.subscribed_topic_names != member.subscribed_topic_names
@@ -172,7 +180,8 @@ def plan(
             or unassigned(partitions, read.values())
             or somebody_has_nothing(subscriptions, partitions, read)
         ):
-            target, assignment_epoch = assign(subscriptions, read, partitions), epoch
+            target = assign(subscriptions, read, partitions, limits.width)
+            assignment_epoch = epoch
             records += target_records(group, target, epoch, wall_ms)
 
     updated = reconciled(member, assignment_epoch, target.get(member.member_id, NOTHING), topics)

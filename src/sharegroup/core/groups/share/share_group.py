@@ -14,7 +14,6 @@ of them ever decreases.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from sharegroup.core.groups.share.records import (
     TargetAssignment,
     TargetAssignmentEpoch,
 )
+from sharegroup.core.groups.share.wide import Width, stable_hash
 from sharegroup.core.shared_totals import text_bytes
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
@@ -323,9 +323,11 @@ def unassigned(
 
 
 def metadata_hash(
-    subscribed: Iterable[TopicMetadata], partitions: Mapping[TopicId, frozenset[int]]
+    subscribed: Iterable[TopicMetadata],
+    partitions: Mapping[TopicId, frozenset[int]],
+    width: Width | None = None,
 ) -> int:
-    """Return a hash of all topics that an assignment depends on, as a signed 64-bit number.
+    """Return a hash of all that an assignment depends on, as a signed 64-bit number.
 
     It includes the number of assignable partitions, not their indexes: while a group has members,
     the set of partitions only grows. Kafka's hash is computed in another way. A Kafka broker that
@@ -336,15 +338,15 @@ def metadata_hash(
         for topic in subscribed
         if topic.topic_id in partitions
     )
-    return hash_of(text)
+    # A change of the assignor or of its limits makes a new assignment, also after a restart.
+    return hash_of(text if width is None else f"{text}\0wide\0{width[0]}\0{width[1]}")
 
 
 def hash_of(text: str) -> int:
     """Return a signed hash of 64 bits; 0 for an empty text."""
     if not text:
         return 0
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return stable_hash(text.encode("utf-8", "surrogatepass"))
 
 
 # Descriptions: share groups and their members as administrators see them.

@@ -93,8 +93,6 @@ __all__ = [
 
 MemberKey = tuple[GroupId, MemberId]
 
-ASSIGNOR_NAME = "simple"
-
 
 class Uninitialized(NamedTuple):
     """A share partition that needs a state before it can be assigned.
@@ -343,7 +341,7 @@ class ShareGroups:
             for group_id in sorted(self._groups)
         )
 
-    def describe(self, group_id: GroupId) -> DescribedShareGroup:
+    def describe(self, group_id: GroupId, *, assignor_name: str = "simple") -> DescribedShareGroup:
         """Return the group and its members, in the order of their ids."""
         group = self._existing(group_id)
         return DescribedShareGroup(
@@ -351,7 +349,7 @@ class ShareGroups:
             state_of(group),
             group.epoch,
             group.assignment_epoch,
-            ASSIGNOR_NAME,
+            assignor_name,
             tuple(group.members[member_id] for member_id in sorted(group.members)),
         )
 

@@ -1,0 +1,120 @@
+"""The setting ``sharegroup.assignment`` of a group, changed while it has members; and who is tried
+when records arrive for members that share a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kio.schema.incremental_alter_configs.v1 import request as alter_configs
+from kio.static.primitive import i8
+
+from sharegroup.core.groups.share.share_group import DescribedShareGroup
+from sharegroup.ids import GroupId
+from sharegroup.protocol_enums import ResourceType
+from tests.faults.in_process import Broker, ShareMember
+from tests.integration.broker.test_share_fetch import alter, alter_group, produce, request
+
+ASSIGNMENT = "sharegroup.assignment"
+INVALID_CONFIG = 40
+
+
+def of_three_members(partitions: int) -> list[ShareMember]:
+    return [
+        ShareMember("g", f"m{number}", "orders", partitions, connection_id=number)
+        for number in range(1, 4)
+    ]
+
+
+async def told(broker: Broker, members: list[ShareMember]) -> DescribedShareGroup:
+    """Return the group after the assignment interval and two heartbeats of each member."""
+    broker.clock.advance(1.0)
+    for _ in range(2):
+        for member in members:
+            assert await member.heartbeat(broker) == 0
+    return broker.running.parts.share_group_coordinator.describe(GroupId("g"))
+
+
+def sizes(group: DescribedShareGroup) -> list[int]:
+    return [len(member.assignment) for member in group.members]
+
+
+def test_assignment_changes_with_the_settings_and_survives_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        await broker.create_topic("orders", 4)
+        members = of_three_members(4)
+        simple = await told(broker, members)
+        assert (simple.assignor_name, sizes(simple)) == ("simple", [2, 1, 1])
+
+        await alter_group(broker, ASSIGNMENT, "wide")
+        for member in members:
+            assert await member.heartbeat(broker) == 0
+        early = broker.running.parts.share_group_coordinator.describe(GroupId("g"))
+        assert sizes(early) == [2, 1, 1], "the assignment interval has not passed"
+        wide = await told(broker, members)
+        assert (wide.assignor_name, sizes(wide)) == ("wide", [4, 4, 4])
+        await broker.stop()
+
+        broker = await Broker.start(None, str(tmp_path), clock=broker.clock)
+        assert await told(broker, members) == wide
+        key = "sharegroup.assignment.partition.members.max"
+        await alter(broker, ResourceType.BROKER, "", key, "1")
+        assert sorted(sizes(await told(broker, members))) == [1, 1, 2]
+        await alter(broker, ResourceType.BROKER, "", key, "2")
+        assert sorted(sizes(await told(broker, members))) == [2, 3, 3]
+        await alter_group(broker, ASSIGNMENT, "simple")
+        again = await told(broker, members)
+        assert (again.assignor_name, sorted(sizes(again))) == ("simple", [1, 1, 2])
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_unknown_assignment_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        change = alter_configs.AlterableConfig(name=ASSIGNMENT, config_operation=i8(0), value="lag")
+        resource = alter_configs.AlterConfigsResource(
+            resource_type=i8(ResourceType.GROUP), resource_name="g", configs=(change,)
+        )
+        [answer] = (
+            await broker.ask(
+                alter_configs.IncrementalAlterConfigsRequest(
+                    resources=(resource,), validate_only=False
+                )
+            )
+        ).responses
+        assert int(answer.error_code) == INVALID_CONFIG
+        assert "simple, wide" in (answer.error_message or "")
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_only_as_many_waiting_members_look_as_there_are_records_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        await broker.create_topic("orders", 1)
+        members = of_three_members(1)
+        await told(broker, members)
+        tasks = []
+        for member in members:
+            await member.fetch(broker, records_max=10)
+            fetch = request(member, max_records=1, batch_size=1)
+            tasks.append(asyncio.create_task(broker.ask(fetch, member.connection_id)))
+            await asyncio.sleep(0)
+        [live] = broker.running.parts.share_partitions
+        before = live.look_count
+        await produce(broker)
+        await tasks[0]
+        assert [task.done() for task in tasks] == [True, False, False]
+        assert live.look_count == before + 1
+        await produce(broker)
+        await produce(broker)
+        await asyncio.gather(*tasks)
+        assert live.look_count == before + 3
+        await broker.stop()
+
+    asyncio.run(scenario())
