@@ -51,6 +51,7 @@ class PartitionModel:
     cells: dict[int, Cell] = field(default_factory=dict)
     accepted_count: int = 0
     failed_count: int = 0
+    absent_count: int = 0
 
     def in_state(self, state: RecordState) -> list[int]:
         return [offset for offset, cell in sorted(self.cells.items()) if cell.state is state]
@@ -287,6 +288,7 @@ class PartitionModel:
             self.fail(offset, failure, limits)
         else:
             self.accepted_count += state is ACKNOWLEDGED
+            self.absent_count += state is ARCHIVED
             told_apart = told_apart and state is AVAILABLE
             self.cells[offset] = Cell(state, count, told_apart=told_apart)
 

@@ -331,7 +331,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert self.partition.next_fetch_offset() == self.model.next_fetch_offset()
         assert self.partition.next_expiry_ms() == self.model.next_expiry_ms()
         assert self.partition.snapshot().run_count == self.model.run_count()
-        assert self.partition.outcomes == (self.model.accepted_count, self.model.failed_count)
+        model = self.model
+        outcomes = model.accepted_count, model.failed_count, model.absent_count
+        assert self.partition.outcomes == outcomes
 
     @invariant()
     def state_log_knows_all_but_the_locks(self) -> None:

@@ -165,7 +165,7 @@ class ShareStream:
         """
         await self._settle(start)
         if self._targets is None:
-            fresh, _ = await self._fresh(records_max)
+            fresh, _ = await self._fresh(records_max, self._times.poll_ms)
         else:
             fresh = await self._available_now(records_max, self._targets)
         # After the acquisition: records acquired ahead may be below the start offset by now, if
@@ -379,13 +379,15 @@ class ShareStream:
 
     # The next batch.
 
-    async def _fresh(self, records_max: int) -> tuple[AcquiredByPartition, KafkaError | None]:
+    async def _fresh(
+        self, records_max: int, wait_ms: int
+    ) -> tuple[AcquiredByPartition, KafkaError | None]:
         """Acquire records that this query has not processed; return them and an error, if any.
 
         Carried records, which the query has processed, are acknowledged at once.
         """
         # One deadline for all rounds: Spark stops a query between calls, so none may take long.
-        deadline = time.monotonic() + self._times.poll_ms / 1000
+        deadline = time.monotonic() + wait_ms / 1000
         while True:
             wait_ms = max(0, ceil((deadline - time.monotonic()) * 1000))
             acquisition = await self._ranges.acquire(records_max=records_max, wait_ms=wait_ms)
@@ -423,8 +425,10 @@ class ShareStream:
         """Acquire the next records of an availableNow run; empty if the run is over."""
         times = self._times
         began = idle_since = time.monotonic()
+        wait_ms = 0  # Because after the last batch the run is over, and no records will come.
         while True:
-            fresh, failure = await self._fresh(records_max)
+            fresh, failure = await self._fresh(records_max, wait_ms)
+            wait_ms = times.poll_ms
             if fresh:
                 if await self._is_wanted(fresh, targets):
                     return fresh
@@ -474,13 +478,15 @@ class ShareStream:
 
     async def _is_done(self, targets: Mapping[TopicIdPartition, int]) -> bool:
         """Return whether all assigned partitions are settled up to their targets."""
-        await self.refresh_positions()
         # Before the first assignment nothing is known, and no partitions would look like finished
         # ones.
         assigned = self._ranges.assigned
-        return bool(assigned) and all(
-            self._is_settled(key, targets.get(key, 0)) for key in assigned
-        )
+        if not assigned:
+            return False
+        # Recent positions are from before the acknowledgement of the last batch.
+        self._asked_at = float("-inf")
+        await self.refresh_positions()
+        return all(self._is_settled(key, targets.get(key, 0)) for key in assigned)
 
     def _is_settled(self, key: TopicIdPartition, target: int) -> bool:
         """Return whether the group is known to have settled all records below the target."""

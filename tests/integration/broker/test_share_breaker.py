@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import wait_for
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,12 +22,16 @@ from tests.integration.broker.test_share_fetch import (
     run,
     waiting,
 )
+from tests.integration.broker.test_share_isolation import transactional, write
+from tests.support.limits import HANGING_SECONDS
+from tests.unit.storage.logs import commit
 
 PERCENT = "sharegroup.breaker.failure.percent"
 STOPPED = "sharegroup_share_group_delivery_stopped"
 WINDOW = "sharegroup.breaker.window"
 PAUSE_SECONDS = 30.0
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+GAP = AcknowledgeType.GAP
 
 
 async def set_breaker(broker: Broker) -> None:
@@ -98,6 +104,31 @@ def test_probe_that_is_accepted_answers_a_waiting_fetch(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_probe_that_finds_no_record_is_repeated_at_once(tmp_path: Path) -> None:
+    """The ends of transactions have offsets, which members get and acknowledge as gaps."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await set_breaker(broker)
+        await write(broker, transactional(71), commit(71), commit(71))
+        await produce(broker)
+        other = ShareMember("g", "member-2", "orders", 1, connection_id=2)
+        assert await other.heartbeat(broker) == 0
+        assert await offsets(broker, other) == [0]
+        assert await other.acknowledge(broker, {0: [(0, RELEASE)]}) == {0: 0}
+        broker.clock.advance(PAUSE_SECONDS)
+        assert await offsets(broker, other) == [0]
+        await settle(broker, other, (0, GAP))
+        for marker in (1, 2):
+            task = await waiting(broker, request(member))
+            assert records(await wait_for(task, HANGING_SECONDS)) == [(marker, marker, 1)]
+            member.session_epoch += 1
+            await settle(broker, member, (marker, GAP))
+        task = await waiting(broker, request(member))
+        assert records(await wait_for(task, HANGING_SECONDS)) == [(3, 3, 1)]
+
+    run(scenario, tmp_path)
+
+
 def test_records_that_exhaust_their_deliveries_count_as_failed(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await alter_group(broker, "share.delivery.count.limit", "2")
@@ -131,6 +162,47 @@ def test_breaker_that_is_turned_off_delivers_again(tmp_path: Path) -> None:
         assert not list(broker.running.parts.share_partitions.breakers)
 
     run(scenario, tmp_path)
+
+
+def test_shorter_pause_lets_a_waiting_fetch_probe(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await closed(broker, member)
+        await produce(broker, 3)
+        await settle(
+            broker, member, *((offset, REJECT) for offset in await offsets(broker, member))
+        )
+        await produce(broker)
+        broker.clock.advance(1.0)
+        task = await waiting(broker, request(member))
+        assert not task.done()
+        await alter_group(broker, "sharegroup.breaker.pause.ms", "1000")
+        assert records(await wait_for(task, HANGING_SECONDS)) == [(4, 4, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_fetch_that_waits_for_long_gets_the_probe_when_the_pause_is_over(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await closed(broker, member)
+        await produce(broker, 3)
+        await settle(
+            broker, member, *((offset, REJECT) for offset in await offsets(broker, member))
+        )
+        await produce(broker)
+        task = await waiting(broker, request(member, max_wait=timedelta(minutes=5)))
+        broker.clock.advance(PAUSE_SECONDS - 0.01)
+        assert await offsets_of_another(broker) == []
+        assert not task.done()
+        broker.clock.advance(0.01)
+        assert records(await wait_for(task, HANGING_SECONDS)) == [(4, 4, 1)]
+
+    run(scenario, tmp_path)
+
+
+async def offsets_of_another(broker: Broker) -> list[int]:
+    member = ShareMember("g", "member-3", "orders", 1, connection_id=3)
+    assert await member.heartbeat(broker) == 0
+    return await offsets(broker, member)
 
 
 def test_partitions_of_a_group_have_one_breaker(tmp_path: Path) -> None:

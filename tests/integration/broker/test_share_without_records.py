@@ -72,6 +72,18 @@ async def write_transactions(broker: Broker) -> None:
     await write(broker, transactional(A, sequence=2), commit(B), abort(A), batch())
 
 
+def test_probe_of_a_circuit_breaker_has_no_records_either(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter_group(broker, "sharegroup.breaker.failure.percent", "50")
+        await write(broker, batch(3))
+        ranges, data, listed = await acquired(broker, member, without_records=True)
+        assert (ranges, data) == ([(0, 0, 1)], b"")
+        assert listed is not None
+        assert [found[:2] for found in listed] == [(0, 3)]
+
+    run(scenario, tmp_path)
+
+
 def test_batches_are_those_of_a_fetch_with_records(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await write_transactions(broker)

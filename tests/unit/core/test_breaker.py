@@ -16,7 +16,7 @@ CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PRO
 def closed() -> Breaker:
     """A breaker whose first probe was accepted."""
     breaker = Breaker()
-    breaker.acquired(LIMITS, 0)
+    breaker.acquired(0)
     assert breaker.settled(1, 0, LIMITS, 0)
     assert breaker.state is CLOSED
     return breaker
@@ -31,18 +31,18 @@ def opened(now_ms: int = 0) -> Breaker:
 
 def test_new_breaker_probes_with_one_record() -> None:
     breaker = Breaker()
-    assert breaker.room(0) == 1
-    breaker.acquired(LIMITS, 0)
-    assert breaker.room(9) == 0
+    assert breaker.room(LIMITS, 0) == 1
+    breaker.acquired(0)
+    assert breaker.room(LIMITS, 9) == 0
     assert breaker.settled(1, 0, LIMITS, 9)
-    assert breaker.room(9) is None
+    assert breaker.room(LIMITS, 9) is None
 
 
 def test_failures_below_the_percentage_are_no_reason() -> None:
     breaker = closed()
     for _ in range(100):
         assert not breaker.settled(3, 1, LIMITS, 0)
-    assert breaker.room(0) is None
+    assert breaker.room(LIMITS, 0) is None
 
 
 def test_failures_among_the_last_records_open_it() -> None:
@@ -51,7 +51,12 @@ def test_failures_among_the_last_records_open_it() -> None:
     assert not breaker.settled(0, 1, LIMITS, 0)
     assert not breaker.settled(2, 0, LIMITS, 0)
     assert breaker.settled(0, 1, LIMITS, 7)
-    assert (breaker.state, breaker.room(7), breaker.room(16), breaker.room(17)) == (OPEN, 0, 0, 1)
+    assert (
+        breaker.state,
+        breaker.room(LIMITS, 7),
+        breaker.room(LIMITS, 16),
+        breaker.room(LIMITS, 17),
+    ) == (OPEN, 0, 0, 1)
 
 
 def test_failures_that_are_older_than_the_window_are_forgotten() -> None:
@@ -63,30 +68,56 @@ def test_failures_that_are_older_than_the_window_are_forgotten() -> None:
 
 def test_probe_that_fails_opens_it_again_for_a_whole_pause() -> None:
     breaker = opened(0)
-    breaker.acquired(LIMITS, 10)
-    assert (breaker.state, breaker.room(19)) == (PROBING, 0)
+    breaker.acquired(10)
+    assert (breaker.state, breaker.room(LIMITS, 19)) == (PROBING, 0)
     assert breaker.settled(0, 1, LIMITS, 15)
-    assert (breaker.room(24), breaker.room(25)) == (0, 1)
+    assert (breaker.room(LIMITS, 24), breaker.room(LIMITS, 25)) == (0, 1)
 
 
 def test_probe_without_an_outcome_is_followed_by_another() -> None:
     breaker = opened(0)
-    breaker.acquired(LIMITS, 10)
-    assert (breaker.room(19), breaker.room(20)) == (0, 1)
+    breaker.acquired(10)
+    assert (breaker.room(LIMITS, 19), breaker.room(LIMITS, 20)) == (0, 1)
+
+
+def test_pause_that_is_made_shorter_ends_sooner() -> None:
+    breaker = opened(0)
+    assert breaker.room(BreakerLimits(percent=50, window=4, pause_ms=3_600_000), 1_000) == 0
+    assert breaker.room(LIMITS, 10) == 1
 
 
 def test_what_was_held_when_it_opened_changes_nothing() -> None:
     breaker = opened(0)
     assert not breaker.settled(5, 0, LIMITS, 1)
     assert not breaker.settled(0, 5, LIMITS, 9)
-    assert (breaker.state, breaker.room(10)) == (OPEN, 1)
+    assert (breaker.state, breaker.room(LIMITS, 10)) == (OPEN, 1)
 
 
 def test_it_begins_anew_when_it_closes() -> None:
     breaker = opened(0)
-    breaker.acquired(LIMITS, 10)
+    breaker.acquired(10)
     assert breaker.settled(1, 0, LIMITS, 10)
     assert not breaker.settled(0, 1, LIMITS, 10), "older failures do not count"
+
+
+def test_records_that_are_settled_together_count_by_their_part_that_failed() -> None:
+    """Of a worker's request most were rejected, and more were accepted than the window holds."""
+    assert closed().settled(100, 500, LIMITS, 0)
+    breaker = closed()
+    for _ in range(100):
+        assert not breaker.settled(700, 200, LIMITS, 0)
+    limits = BreakerLimits(percent=50, window=100, pause_ms=1)
+    for accepted, failed, opens in ((44, 36, False), (36, 44, True)):
+        breaker = closed()
+        assert any(breaker.settled(accepted, failed, limits, 0) for _ in range(50)) is opens
+
+
+def test_smaller_window_forgets_what_was_before_it() -> None:
+    breaker = closed()
+    large = BreakerLimits(percent=50, window=1_000, pause_ms=1)
+    assert not breaker.settled(0, 400, large, 0)
+    assert not breaker.settled(100, 0, large, 0)
+    assert not breaker.settled(0, 0, BreakerLimits(percent=50, window=100, pause_ms=1), 0)
 
 
 @pytest.mark.parametrize("percent", [1, 100])
@@ -121,9 +152,9 @@ def test_every_history_agrees_with_a_list_of_outcomes() -> None:
             if kind == "wait":
                 now_ms += amount
             elif kind == "acquire":
-                if breaker.room(now_ms) == 0:
+                if breaker.room(LIMITS, now_ms) == 0:
                     continue
-                breaker.acquired(LIMITS, now_ms)
+                breaker.acquired(now_ms)
                 if state is not CLOSED:
                     state, probe_ms = PROBING, now_ms + LIMITS.pause_ms
             else:
@@ -138,4 +169,4 @@ def test_every_history_agrees_with_a_list_of_outcomes() -> None:
                 changed = breaker.settled(not has_failed, has_failed, LIMITS, now_ms)
                 assert changed == (state is not before) or (before, state) == (PROBING, OPEN)
             room = None if state is CLOSED else int(now_ms >= probe_ms)
-            assert (breaker.state, breaker.room(now_ms)) == (state, room), history
+            assert (breaker.state, breaker.room(LIMITS, now_ms)) == (state, room), history

@@ -40,6 +40,7 @@ class Group:
         self.deliveries = [*deliveries]
         self.told: list[tuple[int, int, int]] = []
         self.ahead: list[int] = []
+        self.waits_ms: list[int] = []
         self.refused = EMPTY
         self.start_offset = 0
         self.lag: int | None = None
@@ -51,6 +52,7 @@ class Group:
         self.idle: IdlePeriod | None = None
 
     async def acquire(self, *, records_max: int, wait_ms: int) -> AcquiredRanges:
+        self.waits_ms.append(wait_ms)
         if isinstance(self.failure, NetworkException):
             return AcquiredRanges(failure=self.failure)
         if self.failure is not None:
@@ -347,6 +349,22 @@ def test_available_now_ends_when_the_group_has_no_lag() -> None:
     group.lag = 0
     _, end = available_now(group)
     assert end is START
+
+
+def test_available_now_ends_without_a_wait_once_its_last_batch_is_settled() -> None:
+    """Positions that were asked for just before the acknowledgement do not delay the end."""
+    group = Group((990, 1_000, 1))
+    group.start_offset, group.lag = 990, 10
+    times = replace(NO_WAITING, poll_ms=1_000, positions_seconds=60, idle_seconds=1)
+    stream, first = available_now(group, times=times)
+
+    async def run() -> StreamOffset:
+        await stream.refresh_positions()  # As Spark's progress report does.
+        group.start_offset, group.lag = 1_000, 0
+        return await stream.advance(first)
+
+    assert asyncio.run(run()) is first
+    assert group.waits_ms == [0, 0], "a call with a wait would hold up the end of the run"
 
 
 def test_available_now_includes_later_records_of_the_last_range() -> None:

@@ -87,7 +87,7 @@ class LiveSharePartition:
         """Number of acquired ranges; each has one delivery count."""
         self.delivered_records = 0
         """Number of offsets in the acquired ranges."""
-        self.noted_outcomes = (0, 0)
+        self.noted_outcomes = (0, 0, 0)
         """The outcomes of records (`SharePartition.outcomes`) that the group's breaker knows."""
         self.expiry_ms: int | None = None
         """The time at which the timer checks the locks next; None if it is not set."""

@@ -114,8 +114,9 @@ class SharePartitions:
         return len(self._live)
 
     def stop(self) -> None:
-        """Stop the timer of the acquisition locks."""
+        """Stop the timers of the acquisition locks and of the circuit breakers."""
         self._expiry.stop()
+        self.breakers.stop()
 
     @property
     def lock_lateness(self) -> Distribution:
@@ -206,7 +207,7 @@ class SharePartitions:
         group_id = live.key.group_id
         limits = self._settings.limits(group_id)
         if limits.breaker is not None:
-            permitted = self.breakers.permitted(group_id, request)
+            permitted = self.breakers.permitted(group_id, request, limits.breaker)
             if permitted is None:
                 return None
             request = permitted
@@ -234,7 +235,7 @@ class SharePartitions:
             # that only holes were archived, so records may follow.
             if fetched is not None or live.state.next_fetch_offset() <= position:
                 if fetched is not None and limits.breaker is not None:
-                    self.breakers.acquired(group_id, limits.breaker)
+                    self.breakers.acquired(group_id)
                 return fetched
         # Many batches here are withheld from members: let other requests run, then continue.
         asyncio.get_running_loop().call_soon(self._waiting.wake, live.key)

@@ -81,6 +81,7 @@ class SharePartition:
     """The state of each record of a topic partition for one share group, as a map of runs."""
 
     __slots__ = (
+        "_absent_count",
         "_accepted_count",
         "_archiving",
         "_available",
@@ -100,6 +101,7 @@ class SharePartition:
         self._delays = TimedRuns(self._runs, DELAYED, attrgetter("due_ms"))
         self._accepted_count = 0
         self._failed_count = 0
+        self._absent_count = 0
 
     @classmethod
     def restore(cls, start_offset: int, batches: Iterable[StateBatch], *, log_end: int) -> Self:
@@ -142,12 +144,13 @@ class SharePartition:
         return self._runs.end
 
     @property
-    def outcomes(self) -> tuple[int, int]:
-        """The numbers of records that were accepted, and that failed for good, in this object.
+    def outcomes(self) -> tuple[int, int, int]:
+        """The numbers of records that were accepted, that failed for good, and that were none.
 
-        Those failed that were rejected or exhausted their deliveries; unreadable ones do not count.
+        Of this object.  Those failed that were rejected or exhausted their deliveries; unreadable
+        ones do not count.  A member found no record at offsets that it acknowledged as a gap.
         """
-        return self._accepted_count, self._failed_count
+        return self._accepted_count, self._failed_count, self._absent_count
 
     def next_fetch_offset(self) -> int:
         """Return the offset to read the log from: the first available record, or the end offset."""
@@ -253,7 +256,7 @@ class SharePartition:
         # one in another.
         told_apart = tells_apart(acks)
         changing: list[Run[InFlightState]] = []
-        accepted_count = failed_count = 0
+        accepted_count = failed_count = absent_count = 0
         for ack in acks:
             for first, end, ack_type in claims(ack):
                 for run in self._runs.between(first, end):
@@ -272,11 +275,14 @@ class SharePartition:
                             accepted_count += run.end - run.first
                         elif value.state is AVAILABLE:
                             value = delayed(value, ack, limits=limits, now_ms=now_ms)
-                        elif ack_type != AcknowledgeType.GAP:
+                        elif ack_type == AcknowledgeType.GAP:
+                            absent_count += run.end - run.first
+                        else:
                             failed_count += run.end - run.first
                     changing.append(Run(run.first, run.end, value))
         self._accepted_count += accepted_count
         self._failed_count += failed_count
+        self._absent_count += absent_count
         return self._change(changing)
 
     def release_member(self, member_id: MemberId, *, limits: SharePartitionLimits) -> Delta | None:
