@@ -237,6 +237,16 @@ RUNS_TAG = 10_000
 """The tag of our own fields of DescribeShareGroupOffsets (`describe_share_group_offsets_v1`)."""
 
 
+DELAY_TAG = 10_000
+"""The tag of our own field of acknowledgement batches, the delay of released records (ADR 0061)."""
+
+GROUPS_DELAY = -1
+"""The value of that field that stands for the delay of the group."""
+
+DELAY_FEATURE = "sharegroup.redelivery"
+"""The feature that a broker names as supported in ApiVersions if it reads that field."""
+
+
 class BatchFlag(IntFlag):
     """What a log batch is that holds no records for members."""
 

@@ -49,7 +49,14 @@ from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, T
 from sharegroup.broker.server.handler_table import HANDLERS, handler_of
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.settings.kafka_properties import NAMES
-from sharegroup.protocol_enums import BATCHES_TAG, RUNS_TAG, BatchFlag
+from sharegroup.protocol_enums import (
+    BATCHES_TAG,
+    DELAY_FEATURE,
+    DELAY_TAG,
+    GROUPS_DELAY,
+    RUNS_TAG,
+    BatchFlag,
+)
 from sharegroup.wire.codec.apis import APIS
 from sharegroup.worker.declarations.foreign_options import ELSEWHERE, OF_AN_APP
 from sharegroup.worker.telemetry.prometheus import FAMILIES as WORKER, SUPERVISOR_FAMILIES
@@ -552,7 +559,7 @@ def range_of(fact: Mapping[str, Any]) -> str:
 PROTOCOL_TAGS = f"""
 ## Tagged fields of our own
 
-Two requests have additions to Kafka's schemas. Brokers and clients that do not know them skip them.
+Messages have additions to Kafka's schemas, which brokers and clients that do not know them skip.
 Fields of ours have tags from 10000 on; Kafka numbers its own from 0 on.
 
 ShareFetch version 2 can acquire without records
@@ -585,7 +592,17 @@ that it needs without them: DESCRIBE on the group and on the topic.
 A run has `FirstOffset` and `LastOffset` (int64), `State` (int8: 0 available, 1 acquired, 2
 acknowledged, 3 archiving, 4 archived), `DeliveryCount` (int16), `MemberId` (a nullable string) and
 `LockMsLeft` (int64); member and lock are null and -1 unless the state is acquired. Tagged fields
-may follow, and must be skipped."""
+may follow, and must be skipped.
+
+An acknowledgement batch of ShareFetch version 2 and ShareAcknowledge version 2 has tag {DELAY_TAG},
+the delay in ms (int32, up to 24 hours) after which the records that it releases are delivered again
+([ADR 0061](adr/0061-redelivery-with-a-delay.md)); the default,
+{GROUPS_DELAY}, is that of the group.
+A broker that reads it names the supported feature `{DELAY_FEATURE}` in ApiVersions.
+
+A state batch in the records of `__share_group_state` has tag 10000, the time (int64, ms since 1970)
+before which AVAILABLE records are not delivered again, and tag 10001, why ARCHIVING records failed
+(int8: 1 rejected, 2 exhausted, 3 unreadable). Each is left out where it is 0."""
 
 
 def protocol() -> Iterator[str]:

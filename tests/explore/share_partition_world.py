@@ -20,6 +20,7 @@ from sharegroup.core.delivery.delivery import (
     RecordState,
     SharePartitionLimits,
     StateBatch,
+    still_due,
 )
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
@@ -27,7 +28,8 @@ from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 
 ACQUIRED, AVAILABLE = RecordState.ACQUIRED, RecordState.AVAILABLE
-Durable = tuple[int, int, dict[int, tuple[RecordState, int]]]
+DELAYED = RecordState.DELAYED
+Durable = tuple[int, int, dict[int, tuple[RecordState, int, int, int]]]
 
 
 class World(NamedTuple):
@@ -37,6 +39,8 @@ class World(NamedTuple):
     batches: tuple[tuple[int, int], ...]
     members: tuple[MemberId, ...]
     may_vanish: tuple[int, ...] = ()
+    delays: bool = False
+    """Whether members release records with a delay, too."""
 
     @property
     def log_end(self) -> int:
@@ -76,6 +80,8 @@ def state_of(world: World, partition: SharePartition, now_ms: int) -> State:
         value._replace(
             lock_deadline_ms=max(0, value.lock_deadline_ms - now_ms) if value.member_id else 0,
             told_apart=value.told_apart and isolates,
+            # Two of them, over and not over, because a step waits for a whole delay.
+            due_ms=1 + (value.due_ms > now_ms) if value.due_ms else 0,
         )
         for first, end, value in partition.runs()
         for _ in range(first, end)
@@ -92,6 +98,9 @@ def steps(world: World, partition: SharePartition, now_ms: int) -> Iterator[Step
             for kind in AcknowledgeType:
                 ack = AckBatch(first, end, (kind,))
                 yield acknowledged(world, loads(frozen), member_id, ack, now_ms)
+            if world.delays:
+                ack = AckBatch(first, end, (AcknowledgeType.RELEASE,), delay_ms=1)
+                yield acknowledged(world, loads(frozen), member_id, ack, now_ms)
         after = loads(frozen)
         yield Step("session over", after, now_ms, after.release_member(member_id, limits=limits))
         after = loads(frozen)
@@ -100,14 +109,21 @@ def steps(world: World, partition: SharePartition, now_ms: int) -> Iterator[Step
     after = loads(frozen)
     yield Step("expire", after, now_ms, after.expire(limits=limits, now_ms=now_ms))
     after = loads(frozen)
+    after.end_delays(now_ms=now_ms)
+    yield Step("due", after, now_ms)
+    after = loads(frozen)
     yield Step("log start", after, now_ms, after.move_log_start(1))
     for first in range(world.log_end):
         after = loads(frozen)
         yield Step("copied", after, now_ms, after.archived([(first, first + 1)]))
     start, _, batches = partition.checkpoint()
+    batches = tuple(still_due(batches, now_ms))
     yield Step("restart", SharePartition.restore(start, batches, log_end=world.log_end), now_ms)
-    if any(cell.lock_deadline_ms > 0 for cell in state_of(world, partition, now_ms).cells):
+    cells = state_of(world, partition, now_ms).cells
+    if any(cell.lock_deadline_ms > 0 for cell in cells):
         yield Step("tick", loads(frozen), now_ms + 1)
+    if any(cell.due_ms > 1 for cell in cells):
+        yield Step("delay over", loads(frozen), now_ms + 100)
 
 
 def ranges(world: World) -> list[tuple[int, int]]:
@@ -193,11 +209,14 @@ def check_never(world: World, before: State, step: Step, after: State) -> None:
             assert new == old, "a settled record came back"
         if old.member_id and new.member_id:
             assert old.member_id == new.member_id, "a lock went from one member to another"
+    for offset in step.taken:
+        old = before.at(offset)
+        assert old is None or old.state is AVAILABLE, f"{offset} was delivered while {old.state}"
     for cell in after.cells:
         assert cell.delivery_count <= world.limits.delivery_count_max
         assert cell.lock_deadline_ms <= world.limits.lock_ms
         is_spent = cell.delivery_count == world.limits.delivery_count_max
-        assert not (cell.state is AVAILABLE and is_spent)
+        assert not (cell.state in (AVAILABLE, DELAYED) and is_spent)
     check_excess(world, before, step, after)
     for offset in step.taken if world.limits.delivery_count_max > 2 else ():
         locked = after.cells[offset - after.start]
@@ -223,24 +242,31 @@ def check_excess(world: World, before: State, step: Step, after: State) -> None:
     assert rest[-1] < batch[1] <= batch[0] + world.limits.completion_records_max
 
 
-def durable(partition: SharePartition) -> Durable:
+def durable(partition: SharePartition, now_ms: int) -> Durable:
     """What a restart needs, an offset at a time."""
     start, complete, batches = partition.checkpoint()
-    return start, complete, by_offset(batches, start)
+    return start, complete, by_offset(tuple(still_due(batches, now_ms)), start)
 
 
-def by_offset(batches: tuple[StateBatch, ...], start: int) -> dict[int, tuple[RecordState, int]]:
+def by_offset(
+    batches: tuple[StateBatch, ...], start: int
+) -> dict[int, tuple[RecordState, int, int, int]]:
     return {
-        offset: (batch.state, batch.delivery_count)
+        offset: batch[2:]
         for batch in batches
         for offset in range(max(batch.first, start), batch.end)
     }
 
 
-def written_over(before: Durable, delta: Delta | None) -> Durable:
+def written_over(before: Durable, delta: Delta | None, now_ms: int) -> Durable:
     """What a restart would find after this write; none means that all is as it was."""
+    start, complete, known = before
+    known = {
+        offset: (*value[:2], value[2] if value[2] > now_ms else 0, value[3])
+        for offset, value in known.items()
+    }
     if delta is None:
-        return before
-    known = {offset: pair for offset, pair in before[2].items() if offset >= delta.start_offset}
+        return start, complete, known
+    known = {offset: pair for offset, pair in known.items() if offset >= delta.start_offset}
     known |= by_offset(delta.batches, delta.start_offset)
     return delta.start_offset, delta.delivery_complete_count, known

@@ -67,6 +67,14 @@ VANISHED: set[Transition] = {
 }
 
 
+DELAYED: set[Transition] = {
+    ("ACQUIRED", "release", "DELAYED", 0),
+    ("DELAYED", "due", "AVAILABLE", 0),
+    # The delay was over.
+    ("DELAYED", "restart", "AVAILABLE", 0),
+}
+
+
 def failed_into(state: str) -> set[Transition]:
     return {("ACQUIRED", event, state, 0) for event in FAILURES}
 
@@ -100,11 +108,12 @@ def explored(world: World) -> Found:
     waiting = [(first, 0)]
     while waiting:
         partition, now_ms = waiting.pop()
-        before, known = state_of(world, partition, now_ms), durable(partition)
+        before, known = state_of(world, partition, now_ms), durable(partition, now_ms)
         for step in steps(world, partition, now_ms):
             after = state_of(world, step.partition, step.now_ms)
             check_never(world, before, step, after)
-            assert written_over(known, step.delta) == durable(step.partition), "it was not written"
+            written = written_over(known, step.delta, step.now_ms)
+            assert written == durable(step.partition, step.now_ms), "it was not written"
             found.transitions.update(transitions(before, step, after))
             if after != before or step.event == "refuse":
                 found.events.add(step.event)
@@ -141,6 +150,13 @@ def test_every_transition_with_a_dead_letter_queue_and_records_that_vanish() -> 
     )
     assert found.events >= {"log start", "tick", "refuse"}
     assert any(state.start == 2 for state in found.states), "nothing was ever settled as a whole"
+
+
+def test_every_transition_with_delays() -> None:
+    limits = SharePartitionLimits(lock_ms=1, delivery_count_max=2, in_flight_max=2, delayed_max=1)
+    found = explored(World(limits, RECORD_BY_RECORD[:2], (A,), delays=True))
+    assert found.transitions == ALWAYS | failed_into("ARCHIVED") | DELAYED
+    assert any(state.start == 2 for state in found.states), "nothing was settled as a whole"
 
 
 @pytest.mark.parametrize("completed", [0, 2])

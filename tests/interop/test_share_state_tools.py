@@ -10,11 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import AcknowledgeType, Consumer, Message, TopicPartition
+from confluent_kafka.admin import ResourceType
 
+from sharegroup.internal_topics.coordinator_json import coordinator_json
+from sharegroup.wire.internal_topics.share_state_records import SHARE_STATE_RECORDS
 from tests.support import confluent_calls
 from tests.support.confluent_calls import (
     create_topic,
     produce,
+    set_config,
     set_group,
     share_consumer,
     take_shared,
@@ -105,3 +110,58 @@ def moved(data: Path, group: str, into: Path) -> list[str]:
                     return [str(into / path.name) for path in files]
         assert time.monotonic() < limit, f"not pruned within {PRUNED_SECONDS_MAX} s"
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_kafkas_tools_read_a_state_with_due_times_and_reasons(
+    pruning: ServeProcess, topic: str, group: str
+) -> None:
+    """Kafka's decoder skips our tagged fields; its formatter and ours print the same otherwise."""
+    servers = pruning.bootstrap_servers
+    create_topic(servers, topic)
+    settings = {
+        "share.auto.offset.reset": "earliest",
+        "sharegroup.redelivery.delay.ms": "3600000",
+        # There is no such topic, so the rejected record waits for its letter.
+        "errors.deadletterqueue.topic.name": f"dlq.{topic}",
+    }
+    set_config(servers, ResourceType.GROUP, group, settings)
+    produce(servers, topic, [b"x"] * 3, linger_ms=ONE_BATCH_MS)
+    with share_consumer(servers, group, topic, explicit=True) as consumer:
+        types = (AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.ACCEPT)
+        for message, kind in zip(take_shared(consumer, 3), types, strict=True):
+            consumer.acknowledge(message, kind)
+        consumer.commit_sync()
+        found = formatted(servers, "__share_group_state", FORMATTER, partition=0)
+    by_offset = {
+        batch["firstOffset"]: batch
+        for record in found
+        for batch in record["value"]["data"]["stateBatches"]
+    }
+    ours = {
+        batch["firstOffset"]: batch
+        for message in read_all(servers, "__share_group_state")
+        for batch in coordinator_json(SHARE_STATE_RECORDS, message.key(), message.value())["value"][
+            "data"
+        ]["stateBatches"]
+    }
+    assert [batch.get("archiveReason") for _, batch in sorted(ours.items())] == [None, 1, None]
+    assert ours[0].pop("redeliveryTimeMs") > time.time() * 1000 + 3_500_000
+    del ours[1]["archiveReason"]
+    assert by_offset == ours
+
+
+def read_all(servers: str, topic: str) -> Iterator[Message]:
+    """The records of partition 0."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none"})
+    try:
+        where = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(where)
+        consumer.assign([where])
+        for _ in range(end):
+            message = consumer.poll(PRUNED_SECONDS_MAX)
+            assert message is not None
+            assert message.error() is None
+            yield message
+    finally:
+        consumer.close()

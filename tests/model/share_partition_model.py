@@ -25,8 +25,10 @@ from sharegroup.protocol_enums import AcquireMode
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
-ARCHIVING = RecordState.ARCHIVING
-Durable = tuple[RecordState, int]
+ARCHIVING, DELAYED = RecordState.ARCHIVING, RecordState.DELAYED
+Durable = tuple[RecordState, int, int, int]
+"""State, delivery count, due time and the number of the reason."""
+NEW: Durable = (AVAILABLE, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Cell:
     lock_deadline_ms: int = 0
     told_apart: bool = False
     reason: Reason | None = None
+    due_ms: int = 0
 
 
 @dataclass
@@ -60,8 +63,9 @@ class PartitionModel:
         return min(self.in_state(AVAILABLE), default=self.end)
 
     def next_expiry_ms(self) -> int | None:
-        locked = self.in_state(ACQUIRED)
-        return min((self.cells[offset].lock_deadline_ms for offset in locked), default=None)
+        ends = [self.cells[offset].lock_deadline_ms for offset in self.in_state(ACQUIRED)]
+        ends += [self.cells[offset].due_ms for offset in self.in_state(DELAYED)]
+        return min(ends, default=None)
 
     def acquire(
         self,
@@ -90,7 +94,8 @@ class PartitionModel:
         taken, goes_on = self.from_waiting(waiting, log, limits, wanted)
         for offset in taken:
             self.lock(offset, member_id, now_ms + limits.lock_ms)
-        if goes_on and self.run_count() < limits.runs_max:
+        has_room = len(self.in_state(DELAYED)) < limits.delayed_max
+        if goes_on and has_room and self.run_count() < limits.runs_max:
             unseen = [offset for offset in sorted(batch_of) if offset >= self.end]
             for offset in unseen:
                 held = len(self.in_state(ACQUIRED)) + len(self.in_state(AVAILABLE))
@@ -150,7 +155,7 @@ class PartitionModel:
         cell = self.cells[offset]
         self.cells[offset] = Cell(ACQUIRED, cell.count + 1, member_id, until, cell.told_apart)
 
-    def refusal(
+    def refusal(  # noqa: C901  One reason after the other.
         self, member_id: str, acks: list[AckBatch], limits: SharePartitionLimits, now_ms: int
     ) -> type[KafkaError] | None:
         """Why a request is refused as a whole; None when it is not."""
@@ -162,6 +167,8 @@ class PartitionModel:
             if ack.first < 0:
                 return InvalidRequest
             if any(kind not in (0, 1, 2, 3, 4) for kind in ack.types):
+                return InvalidRequest
+            if not -1 <= ack.delay_ms <= 86_400_000:
                 return InvalidRequest
             if reached is not None and ack.first < reached - 1:
                 return InvalidRequest
@@ -197,7 +204,31 @@ class PartitionModel:
                     else:
                         state = (ARCHIVED, ACKNOWLEDGED, AVAILABLE)[kind]
                         self.settle(offset, state, limits, known)
+                        self.delay(offset, ack, limits, now_ms)
         self.advance()
+
+    def delay(self, offset: int, ack: AckBatch, limits: SharePartitionLimits, now_ms: int) -> None:
+        """A released record waits as long as its member or its group says."""
+        cell = self.cells[offset]
+        if cell.state is not AVAILABLE:
+            return
+        delay_ms = ack.delay_ms
+        if delay_ms == -1 and limits.delay is not None:
+            first_ms, max_ms = limits.delay.first_ms, limits.delay.max_ms
+            delay_ms = min(first_ms * 2 ** (cell.count - 1), max(first_ms, max_ms))
+        if delay_ms > 0:
+            grain_ms = max(100, delay_ms // 16)
+            due_ms = ceil((now_ms + delay_ms) / grain_ms) * grain_ms
+            self.cells[offset] = replace(cell, state=DELAYED, due_ms=due_ms)
+
+    def over(self, now_ms: int) -> list[int]:
+        """What waits and should not any more."""
+        waiting = self.in_state(DELAYED)
+        return [offset for offset in waiting if self.cells[offset].due_ms <= now_ms]
+
+    def end_delays(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self.cells[offset] = replace(self.cells[offset], state=AVAILABLE, due_ms=0)
 
     def release_member(self, member_id: str, limits: SharePartitionLimits) -> None:
         for offset in self.in_state(ACQUIRED):
@@ -274,7 +305,7 @@ class PartitionModel:
             del self.cells[self.start]
             self.start += 1
 
-    def durable(self) -> dict[int, Durable]:
+    def durable(self, now_ms: int) -> dict[int, Durable]:
         """What must have been written: locks are as if they had never been taken."""
         cells = self.cells.items()
         written = {
@@ -283,11 +314,25 @@ class PartitionModel:
             else cell
             for offset, cell in cells
         }
-        return {
-            offset: (cell.state, cell.count)
+        durable = {
+            offset: (
+                AVAILABLE if cell.state is DELAYED else cell.state,
+                cell.count,
+                cell.due_ms,
+                cell.reason or 0,
+            )
             for offset, cell in written.items()
-            if (cell.state, cell.count) != (AVAILABLE, 0)
         }
+        return told(durable, now_ms)
+
+
+def told(state: dict[int, Durable], now_ms: int) -> dict[int, Durable]:
+    """A state without what is as if it was not said: new records, and times that have passed."""
+    known = {
+        offset: (state, count, due_ms if due_ms > now_ms else 0, reason)
+        for offset, (state, count, due_ms, reason) in state.items()
+    }
+    return {offset: cell for offset, cell in known.items() if cell != NEW}
 
 
 def inferred(count: int, limits: SharePartitionLimits) -> Reason:
@@ -350,7 +395,7 @@ class StateLogModel:
             start = delta.start_offset
             for batch in delta.batches:
                 for offset in range(batch.first, batch.end):
-                    state[offset] = (batch.state, batch.delivery_count)
+                    state[offset] = batch[2:]
         return start, {offset: known for offset, known in state.items() if offset >= start}
 
 
@@ -359,10 +404,16 @@ def restored(start: int, state: dict[int, Durable], log_end: int) -> PartitionMo
     start = min(start, log_end)
     state = {offset: known for offset, known in state.items() if start <= offset < log_end}
     end = max(state, default=start - 1) + 1
-    cells = {offset: Cell(*state.get(offset, (AVAILABLE, 0))) for offset in range(start, end)}
+    cells = {offset: restored_cell(*state.get(offset, NEW)) for offset in range(start, end)}
     model = PartitionModel(start, end, cells)
     model.advance()
     return model
+
+
+def restored_cell(state: RecordState, count: int, due_ms: int, reason: int) -> Cell:
+    if due_ms:
+        return Cell(DELAYED, count, due_ms=due_ms)
+    return Cell(state, count, reason=Reason(reason) if reason else None)
 
 
 def state_batches(state: dict[int, Durable]) -> Iterable[StateBatch]:

@@ -22,6 +22,7 @@ from sharegroup.core.delivery.delivery import (
     RecordState,
     SharePartitionLimits,
 )
+from sharegroup.core.delivery.redelivery import RedeliveryDelay
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcquireMode
@@ -31,6 +32,7 @@ from tests.model.share_partition_model import (
     StateLogModel,
     restored,
     state_batches,
+    told,
 )
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
@@ -46,8 +48,11 @@ LIMITS = st.builds(
     completion_records_max=st.sampled_from([0, 1, 2, 3, 4]),
     completion_bytes_max=st.sampled_from([0, 20, 30, 40]),
     paused=st.sampled_from([False, False, False, True]),
+    delay=st.none() | st.builds(RedeliveryDelay, st.just(3), st.sampled_from([1, 3, 12])),
+    delayed_max=st.sampled_from([1, 5, 100]),
 )
 TYPES = st.integers(0, 4)
+DELAYS = st.sampled_from([-1, -1, 0, 7, 86_400_000])
 WANTED = st.builds(
     AcquireRequest,
     st.integers(1, 10),
@@ -66,14 +71,15 @@ def size_of(first: int) -> int:
 
 
 @st.composite
-def ack_batches(draw: st.DrawFn) -> list[tuple[int, int, tuple[int, ...]]]:
+def ack_batches(draw: st.DrawFn) -> list[tuple[int, int, tuple[int, ...], int]]:
     """Ranges relative to the start offset, mostly ascending; now and then malformed."""
     batches = []
     first = draw(st.integers(-2, 12))
     for _ in range(draw(st.integers(1, 3))):
         length = draw(st.sampled_from([1, 1, 2, 3, 5, 0]))
         kinds = st.tuples(TYPES) | st.tuples(*[TYPES] * length) | st.just((1, 2, 5))
-        batches.append((first, first + length, draw(kinds)))
+        delays = st.sampled_from([-1, -1, -1, -2, 0, 5, 86_400_001])
+        batches.append((first, first + length, draw(kinds), draw(delays)))
         first += length + draw(st.sampled_from([0, 0, 0, 1, 2, -1, -2]))
     return batches
 
@@ -108,7 +114,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         """A batch goes; Kafka keeps the last one."""
         del self.batches[data.draw(st.integers(0, len(self.batches) - 2))]
 
-    @rule(ms=st.sampled_from([1, 4, 5, 10]))
+    @rule(ms=st.sampled_from([1, 4, 5, 10, 100]))
     def tick(self, ms: int) -> None:
         self.now_ms += ms
 
@@ -161,10 +167,10 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(member_id=MEMBERS, relative=ack_batches())
     def acknowledge(
-        self, member_id: MemberId, relative: list[tuple[int, int, tuple[int, ...]]]
+        self, member_id: MemberId, relative: list[tuple[int, int, tuple[int, ...], int]]
     ) -> None:
         start = self.model.start
-        acks = [AckBatch(start + first, start + end, types) for first, end, types in relative]
+        acks = [AckBatch(start + first, start + end, *more) for first, end, *more in relative]
         self.acknowledge_exactly(member_id, acks)
 
     @precondition(lambda self: self.model.in_state(RecordState.ACQUIRED))
@@ -176,7 +182,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         owner = data.draw(st.sampled_from(sorted(self.locked_by())))
         chosen = data.draw(st.lists(st.sampled_from(self.locked_by()[owner]), unique=True))
         types = [data.draw(TYPES) for _ in chosen]
-        self.acknowledge_locked(sorted(chosen), types, owner, claimed_by or owner)
+        delay_ms = data.draw(DELAYS)
+        self.acknowledge_locked(sorted(chosen), types, owner, claimed_by or owner, delay_ms)
 
     def locked_by(self) -> dict[MemberId, list[int]]:
         """The locked offsets of each member that has any."""
@@ -186,12 +193,17 @@ class SharePartitionMachine(RuleBasedStateMachine):
         return owners
 
     def acknowledge_locked(
-        self, offsets: list[int], types: list[int], owner: MemberId, claimed_by: MemberId
+        self,
+        offsets: list[int],
+        types: list[int],
+        owner: MemberId,
+        claimed_by: MemberId,
+        delay_ms: int = -1,
     ) -> None:
         cells = self.model.cells
         in_time = all(self.now_ms < cells[offset].lock_deadline_ms for offset in offsets)
         acks = [
-            AckBatch(offset, offset + 1, (kind,))
+            AckBatch(offset, offset + 1, (kind,), delay_ms)
             for offset, kind in zip(offsets, types, strict=True)
         ]
         accepted = self.acknowledge_exactly(claimed_by, acks)
@@ -267,7 +279,23 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert len(touched) <= runs_max
         self.model.expire(self.limits, given_back)
         expiry_ms = self.partition.next_expiry_ms()
-        assert (expiry_ms is not None and expiry_ms <= self.now_ms) == (given_back != due)
+        left = given_back != due or bool(self.model.over(self.now_ms))
+        assert (expiry_ms is not None and expiry_ms <= self.now_ms) == left
+
+    @rule(runs_max=st.integers(1, 4) | st.just(1_000))
+    def end_delays(self, runs_max: int) -> None:
+        over = self.model.over(self.now_ms)
+        ended = self.partition.end_delays(now_ms=self.now_ms, runs_max=runs_max)
+        assert ended == bool(over)
+        waiting = {
+            offset
+            for run in self.partition.runs()
+            if run.value.state is RecordState.DELAYED
+            for offset in range(run.first, run.end)
+        }
+        self.model.end_delays(offset for offset in over if offset not in waiting)
+        if runs_max == 1_000:
+            assert not self.model.over(self.now_ms)
 
     @rule(count=st.integers(1, 4))
     def truncate(self, count: int) -> None:
@@ -283,6 +311,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.pending_read = None
         self.state_log.lose(lost_deltas)
         start, state = self.state_log.replayed()
+        state = told(state, self.now_ms)
         if lost_records:
             self.log_end = max(0, self.log_end - lost_records)
             self.batches = [batch for batch in self.batches if batch[1] <= self.log_end]
@@ -313,14 +342,12 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @invariant()
     def state_log_knows_all_but_the_locks(self) -> None:
         start, state = self.state_log.replayed()
-        known = {o: pair for o, pair in state.items() if pair != (RecordState.AVAILABLE, 0)}
+        known, held = told(state, self.now_ms), self.model.durable(self.now_ms)
         if self.state_log.deltas[-1].start_offset == self.model.start == start:
-            assert known == self.model.durable()
+            assert known == held
         else:  # A restore forgets a settled prefix without writing.
-            assert {o: pair for o, pair in known.items() if o >= self.model.start} == (
-                self.model.durable()
-            )
-        expected = sum(pair[0] in (2, 4) for pair in self.model.durable().values())
+            assert {o: cell for o, cell in known.items() if o >= self.model.start} == held
+        expected = sum(cell[0] in (2, 4) for cell in held.values())
         assert self.partition.checkpoint().delivery_complete_count == expected
 
 
@@ -339,9 +366,11 @@ def one_step(machine: SharePartitionMachine, chance: random.Random) -> None:
             chosen = sorted(chance.sample(locked[owner], chance.randint(1, len(locked[owner]))))
             types = chance.choices(range(5), weights=(1, 4, 6, 2, 2), k=len(chosen))
             claimed_by = chance.choice([owner] * 6 + [member_id])
-            machine.acknowledge_locked(chosen, types, owner, claimed_by)
+            delay_ms = chance.choice([-1, -1, 0, 50, 400])
+            machine.acknowledge_locked(chosen, types, owner, claimed_by, delay_ms)
         case 2:
-            machine.tick(chance.choice([1, 4, 5, 10]))
+            machine.tick(chance.choice([1, 4, 5, 10, 100]))
+            machine.end_delays(chance.choice([1, 1_000]))
         case 3 if chance.random() < 0.5:
             machine.expire_some(chance.randint(1, 4))
         case 3:
@@ -375,6 +404,8 @@ def test_long_busy_history_agrees_with_the_model(seed: int) -> None:
             in_flight_max,
             runs_max,
             dead_letters=dead_letters,
+            delay=chance.choice([None, RedeliveryDelay(60, 200)]),
+            delayed_max=chance.choice([3, 100]),
             completion_bytes_max=40,
         )
     )

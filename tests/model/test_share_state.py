@@ -43,11 +43,13 @@ epochs = st.sampled_from([2, 2, 2, 2, 3, 3, 1, 0])
 seldom = st.sampled_from([False, False, False, True])
 offsets = st.integers(0, 24)
 batches = st.builds(
-    lambda first, length, state, count: StateBatch(first, first + length, state, count),
+    lambda first, length, *value: StateBatch(first, first + length, *value),
     offsets,
     st.integers(1, 6),
     st.sampled_from([RecordState.AVAILABLE, *TERMINAL]),
     st.integers(1, 3),
+    st.sampled_from([0, 0, 100, 200]),  # Due times and reasons.
+    st.sampled_from([0, 0, 1, 2]),
 )
 
 
@@ -60,7 +62,7 @@ class Model:
     complete: int
     leader_epoch: int = 0
     leader_epoch_max: int = 0
-    cells: dict[int, tuple[int, int]] = field(default_factory=dict)
+    cells: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def write(self, start_offset: int, complete: int, said: Iterable[StateBatch]) -> None:
         if start_offset > self.start_offset:
@@ -69,8 +71,8 @@ class Model:
             self.complete = max(self.complete, complete)
         for batch in said:
             for offset in range(batch.first, batch.end):
-                pair = (batch.delivery_count, int(batch.state))
-                self.cells[offset] = max(self.cells.get(offset, pair), pair)
+                cell = (batch.delivery_count, int(batch.state), *batch[4:])
+                self.cells[offset] = max(self.cells.get(offset, cell), cell)
         self.keep(lambda offset: offset >= self.start_offset)
 
     def cut(self, log_end: int) -> None:
@@ -79,12 +81,12 @@ class Model:
         self.start_offset = min(self.start_offset, log_end)
         self.keep(lambda offset: offset < log_end)
         if self.start_offset >= 0:
-            self.complete = sum(pair[1] in TERMINAL for pair in self.cells.values())
+            self.complete = sum(cell[1] in TERMINAL for cell in self.cells.values())
         else:
             self.complete = -1
 
     def keep(self, wanted: object) -> None:
-        self.cells = {offset: pair for offset, pair in self.cells.items() if wanted(offset)}
+        self.cells = {offset: cell for offset, cell in self.cells.items() if wanted(offset)}
 
     def summary(self) -> StateSummary:
         return StateSummary(self.state_epoch, self.leader_epoch, self.start_offset, self.complete)
@@ -97,14 +99,14 @@ def said_of(states: ShareStates, key: SharePartitionKey) -> tuple[StateSummary, 
     """What a shard says, offset by offset; its batches must be in order and joined."""
     # A leader epoch beyond all that are used is never fenced; the record it asks for is dropped.
     _, persisted = states.read(key, leader_epoch=100, wall_ms=0)
-    cells: dict[int, tuple[int, int]] = {}
+    cells: dict[int, tuple[int, ...]] = {}
     previous = StateBatch(-1, -1, RecordState.AVAILABLE, 0)
     for batch in persisted.batches:
         assert max(previous.end, persisted.start_offset) <= batch.first < batch.end
         assert previous.end < batch.first or previous[2:] != batch[2:], "equal neighbours"
         previous = batch
         for offset in range(batch.first, batch.end):
-            cells[offset] = (batch.delivery_count, int(batch.state))
+            cells[offset] = (batch.delivery_count, int(batch.state), *batch[4:])
     return states.read_summary(key), cells
 
 

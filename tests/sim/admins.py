@@ -32,7 +32,8 @@ TOPIC_EXISTS = 36
 PAUSED = "sharegroup.paused"
 ORDER_BY = "sharegroup.order.by"
 BREAKER = "sharegroup.breaker.failure.percent"
-DELIVERS = {PAUSED: "false", BREAKER: "0"}
+DELAY = "sharegroup.redelivery.delay.ms"
+DELIVERS = {PAUSED: "false", BREAKER: "0", DELAY: "0"}
 """Settings with which nothing withholds a group's records."""
 
 
@@ -46,7 +47,7 @@ class Administrator:
     group_settings: dict[str, str]
     pause_s: float = 1.0
     withheld: set[str] = field(default_factory=set)
-    """Groups that may be paused or have a circuit breaker."""
+    """Groups that may be paused, or have a circuit breaker or a redelivery delay."""
 
     async def run(self) -> None:
         client = Client("admin")
@@ -146,6 +147,10 @@ class Administrator:
                 {"share.session.timeout.ms": str(self.chance.choice((2000, 4000)))},
                 {"sharegroup.assignment": self.chance.choice(("simple", "wide"))},
                 {PAUSED: self.chance.choice(("true", "false"))},
+                {
+                    DELAY: self.chance.choice(("0", "50", "500")),
+                    "sharegroup.redelivery.delay.max.ms": self.chance.choice(("0", "2000")),
+                },
                 {
                     BREAKER: self.chance.choice(("0", "20", "50")),
                     "sharegroup.breaker.window": self.chance.choice(("1", "10", "50")),

@@ -61,10 +61,12 @@ def seconds(ms: int) -> str:
 
 
 def run_text(run: Run[InFlightState]) -> str:
-    first, end, (state, count, member_id, lock_deadline_ms, told_apart, reason) = run
+    first, end, (state, count, member_id, lock_deadline_ms, told_apart, reason, due_ms) = run
     text = f"{span(first, end)} {state.name} {count}x"
     if member_id:
         text += f" by {member_id} until {seconds(lock_deadline_ms)}"
+    if due_ms:
+        text += f" due at {seconds(due_ms)}"
     if told_apart:
         text += " (told apart)"
     return text + (f" ({reason.name})" if reason is not None else "")

@@ -1,7 +1,8 @@
 """Converts share state records between core's classes and the bytes of ``__share_group_state``.
 
 In core, ranges are half-open.  On disk, the records are Kafka's ShareSnapshot and ShareUpdate,
-whose last offsets are inclusive.  Updates, by far the most records, use the faster `share_update`.
+whose last offsets are inclusive.  Updates, by far the most records, use the faster `share_update`
+unless a batch has a tagged field.
 """
 
 from __future__ import annotations
@@ -123,17 +124,17 @@ def decode(key: bytes, value: bytes | None) -> ShareStateRecord | None:
 
 def _update_value(update: ShareUpdate) -> bytes:
     """Return the value of an update."""
-    value = encode_update(
-        UpdateFields(
-            update.snapshot_epoch,
-            update.leader_epoch,
-            update.start_offset,
-            update.delivery_complete_count,
-            [(first, end - 1, state, count) for first, end, state, count in update.batches],
-        )
-    )
-    if value is not None:
-        return value
+    _, snapshot_epoch, leader_epoch, start_offset, complete, batches = update
+    plain = [
+        (first, end - 1, state, count)
+        for first, end, state, count, due_ms, reason in batches
+        if not due_ms and not reason
+    ]
+    if len(plain) == len(batches):
+        fields = UpdateFields(snapshot_epoch, leader_epoch, start_offset, complete, plain)
+        value = encode_update(fields)
+        if value is not None:
+            return value
     return encode_value(
         wire.ShareUpdateValue(
             snapshot_epoch=update.snapshot_epoch,
@@ -190,6 +191,8 @@ def _stored(batch: StateBatch) -> wire.StoredStateBatch:
         last_offset=batch.end - 1,
         delivery_state=batch.state,
         delivery_count=batch.delivery_count,
+        redelivery_time_ms=batch.due_ms,
+        archive_reason=batch.reason,
     )
 
 
@@ -199,6 +202,8 @@ def _loaded(batch: wire.StoredStateBatch) -> StateBatch:
         batch.last_offset + 1,
         _state(batch.delivery_state),
         batch.delivery_count,
+        batch.redelivery_time_ms,
+        batch.archive_reason,
     )
 
 

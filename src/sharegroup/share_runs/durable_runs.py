@@ -26,6 +26,7 @@ from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec, offsets_of
 from sharegroup.client.fetch.record_reading import PartitionRange, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
+from sharegroup.core.delivery.delivery import still_due
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
@@ -245,7 +246,8 @@ def _shown(
         _, persisted = states.read(key, leader_epoch=None, wall_ms=0)
     if persisted is None or persisted.start_offset == UNDECIDED:
         return ShownSharePartition(where.topic, where.partition, None, None, log_end, 0, ())
-    restored = SharePartition.restore(persisted.start_offset, persisted.batches, log_end=log_end)
+    batches = still_due(persisted.batches, time.time_ns() // 1_000_000)
+    restored = SharePartition.restore(persisted.start_offset, batches, log_end=log_end)
     counts = restored.snapshot()
     return ShownSharePartition(
         topic=where.topic,

@@ -17,7 +17,8 @@ ACQUIRED = "acquired"
 ACKNOWLEDGED = "acknowledged"
 ARCHIVING = "archiving"
 ARCHIVED = "archived"
-STATES = (AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED)
+DELAYED = "delayed"
+STATES = (AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, DELAYED)
 
 NEVER_DELIVERED, RETURNED, UNKNOWN = "never delivered", "returned", "not shown"
 PRECEDENCE = (
@@ -105,6 +106,8 @@ def stretches(shown: ShownSharePartition, end: int) -> list[tuple[int, int, str]
 
 def state_of(run: ShareRun) -> str:
     """Return the state of `PRECEDENCE` that a run has: available is returned or never delivered."""
+    if run.state == DELAYED:
+        return RETURNED
     if run.state != AVAILABLE:
         return run.state
     return RETURNED if run.delivery_count else NEVER_DELIVERED

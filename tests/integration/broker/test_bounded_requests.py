@@ -16,6 +16,7 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from sharegroup.broker.handlers.share.share_requests import named_partitions
 from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import GROUPS_DELAY
 from sharegroup.steps import run_to_end
 from sharegroup.wire.codec.encoder import encode_request
 from tests.faults.in_process import Broker, ShareMember
@@ -100,6 +101,7 @@ def test_acknowledgements_of_a_partition_that_is_named_twice_all_count() -> None
         def __init__(self, offset: int) -> None:
             self.first_offset = self.last_offset = offset
             self.acknowledge_types = (1,)
+            self.redelivery_delay_ms = GROUPS_DELAY
 
     class Partition:
         def __init__(self, offset: int) -> None:
@@ -110,7 +112,12 @@ def test_acknowledgements_of_a_partition_that_is_named_twice_all_count() -> None
         topic_id = None
         partitions = (Partition(5), Partition(6))
 
+    class Request:
+        __version__ = 2
+        share_session_epoch = 1
+        topics = (Topic(),)
+
     partition = TopicIdPartition(TopicId(UUID(int=0)), 3)
-    assert run_to_end(named_partitions([Topic()]))[1] == {
+    assert run_to_end(named_partitions(Request()))[1] == {
         partition: (AckBatch(5, 6, (1,)), AckBatch(6, 7, (1,)))
     }

@@ -85,7 +85,8 @@ def test_feature_ranges_from_level_0_are_hidden_from_older_clients(tmp_path: Pat
     async def scenario(broker: Broker) -> None:
         who = {"client_software_name": "test", "client_software_version": "1"}
         older = await broker.ask(ApiVersions3(**who))
-        assert [feature.name for feature in older.supported_features] == ["metadata.version"]
+        names = [feature.name for feature in older.supported_features]
+        assert names == ["metadata.version", "sharegroup.redelivery"]
         newer = await broker.ask(ApiVersions4(**who))
         assert {
             feature.name: (feature.min_version, feature.max_version)
@@ -94,6 +95,7 @@ def test_feature_ranges_from_level_0_are_hidden_from_older_clients(tmp_path: Pat
             "group.version": (0, 1),
             "metadata.version": (7, 33),
             "share.version": (0, 2),
+            "sharegroup.redelivery": (1, 1),
             "transaction.version": (0, 2),
         }
 

@@ -267,6 +267,6 @@ def test_full_share_partition_is_logged_once_and_continues(
         if "share_partition" in record.getMessage()
     ]
     assert said == [
-        "event=share_partition_full group='g' topic='orders' partition=0 runs=120",
+        "event=share_partition_full group='g' topic='orders' partition=0 runs=120 delayed=0",
         "event=share_partition_goes_on group='g' topic='orders' partition=0",
     ]

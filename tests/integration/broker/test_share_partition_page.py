@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -89,6 +90,7 @@ def test_runs_have_state_delivery_count_member_and_lock() -> None:
             consumer.acknowledge(records[0], AcknowledgeType.ACCEPT)
             consumer.acknowledge(records[2], AcknowledgeType.ACCEPT)
             consumer.acknowledge(records[3], AcknowledgeType.REJECT)
+            records[9].release(delay=timedelta(hours=1))
             await consumer.commit()
             status, answer = await ask(running, f"?group={GROUP}")
         (entry,) = answer["share_partitions"]
@@ -101,15 +103,16 @@ def test_runs_have_state_delivery_count_member_and_lock() -> None:
             "partition": 0,
         }
         assert (entry["start_offset"], entry["end_offset"], entry["high_watermark"]) == (1, 10, 10)
-        assert (entry["run_count"], entry["next_offset"]) == (4, None)
+        assert (entry["run_count"], entry["next_offset"]) == (5, None)
         assert entry["runs"] == [
             {"first_offset": 1, "last_offset": 1, "state": "acquired", "delivery_count": 1},
             {"first_offset": 2, "last_offset": 2, "state": "acknowledged", "delivery_count": 1},
             {"first_offset": 3, "last_offset": 3, "state": "archived", "delivery_count": 1},
-            {"first_offset": 4, "last_offset": 9, "state": "acquired", "delivery_count": 1},
+            {"first_offset": 4, "last_offset": 8, "state": "acquired", "delivery_count": 1},
+            {"first_offset": 9, "last_offset": 9, "state": "delayed", "delivery_count": 1},
         ]
         assert [0 < lock <= 30_000 if lock is not None else None for lock in locks] == [
-            *(True, None, None, True),
+            *(True, None, None, True, None),
         ]
         assert len(members) == 1
 

@@ -1,7 +1,10 @@
 """The consumer's rules, on a broker in the same process."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ from tests.integration.client.group_on_a_broker import (
     POLL_SECONDS,
     WHERE,
     Bench,
+    kafka,
     play,
     values,
 )
@@ -39,6 +43,55 @@ def test_explicit_mode_wants_every_record_settled_before_the_next_poll() -> None
         assert await bench.lag() == 0
 
     play(scenario)
+
+
+def test_record_that_is_released_with_a_delay_comes_again_after_it() -> None:
+    """On a broker without delays the consumer keeps the record for that time."""
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            first, second, *others = await member.poll(POLL_SECONDS)
+            began = time.monotonic()
+            first.release(delay=timedelta(seconds=0.6))
+            second.release(delay=timedelta(0))
+            member.accept(others)
+            (again,) = await member.poll(POLL_SECONDS)
+            assert (again.offset, again.delivery_count) == (1, 2)
+            assert time.monotonic() - began < 0.6, "it has no delay"
+            again.accept()
+            (again,) = await member.poll(POLL_SECONDS)
+            assert (again.offset, again.delivery_count) == (0, 2)
+            assert time.monotonic() - began >= 0.6
+            with pytest.raises(ValueError, match="0 to 24 hours, found 1 day, 0:00:01"):
+                again.release(delay=timedelta(days=1, seconds=1))
+            again.accept()
+
+    play(scenario)
+
+
+@pytest.mark.skipif(bool(kafka), reason="there every broker has no delays")
+def test_consumer_says_once_that_it_keeps_records_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that does not name the feature; records that are settled meanwhile stay settled."""
+    monkeypatch.setattr("sharegroup.client.net.connection.DELAY_FEATURE", "unknown")
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            records = await member.poll(POLL_SECONDS)
+            for record in records:
+                record.release(delay=timedelta(seconds=0.3))
+            records[0].accept()
+            with pytest.raises(IllegalStateError, match="can't be released later: it is settled"):
+                records[0].release(delay=timedelta(seconds=0.3))
+            again = await member.poll(POLL_SECONDS)
+            assert [record.offset for record in again] == [1, 2, 3]
+            member.accept(again)
+        assert await bench.lag() == 0
+
+    with caplog.at_level(logging.INFO):
+        play(scenario)
+    assert caplog.text.count("event=release.held") == 1
 
 
 def test_implicit_mode_accepts_with_the_next_poll_and_with_commit() -> None:

@@ -39,11 +39,12 @@ HELD = ShareRun(16, 17, "acquired", 2, "m1", 12_340)
 NEW = ShareRun(18, 19, "available", 0)
 FAILED = ShareRun(20, 20, "archived", 5)
 DYING = ShareRun(21, 21, "archiving", 5)
+WAITING = ShareRun(22, 22, "delayed", 1)
 ALL = (ACCEPTED, RELEASED, HELD, NEW, FAILED, DYING)
 
 
 def test_each_state_has_its_mark() -> None:
-    assert marks(shown(*ALL, start=10, high_watermark=24), 14) == "====oo##..x!.."
+    assert marks(shown(*ALL, WAITING, start=10, high_watermark=24), 14) == "====oo##..x!o."
 
 
 def test_line_is_not_longer_than_there_are_offsets() -> None:

@@ -27,6 +27,7 @@ Answer = Any
 
 class ScriptedConnection:
     peer = "scripted:9092"
+    reads_delays = False
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self.broker = broker

@@ -6,6 +6,7 @@ from sharegroup.client.share.session.acknowledgements import (
     AcknowledgementBatch,
     AckRun,
     batches_of,
+    released_after,
     runs_of,
 )
 
@@ -80,3 +81,22 @@ def test_batches_contain_exactly_the_chosen_types(chosen: dict[int, int]) -> Non
         assert len(types) == count
         said.update(zip(range(batch.first_offset, batch.last_offset + 1), types, strict=True))
     assert said == chosen
+
+
+def test_releases_with_a_delay_have_batches_of_their_own() -> None:
+    later, at_once = released_after(30_000), released_after(0)
+    runs = [
+        AckRun(0, 2, RELEASE),
+        AckRun(2, 3, later),
+        AckRun(3, 4, later),
+        AckRun(4, 5, at_once),
+        AckRun(5, 6, ACCEPT),
+        AckRun(6, 20, later),
+    ]
+    assert batches_of(runs) == (
+        AcknowledgementBatch(0, 1, (RELEASE,)),
+        AcknowledgementBatch(2, 3, (RELEASE,), 30_000),
+        AcknowledgementBatch(4, 4, (RELEASE,), 0),
+        AcknowledgementBatch(5, 5, (ACCEPT,)),
+        AcknowledgementBatch(6, 19, (RELEASE,), 30_000),
+    )

@@ -1,5 +1,8 @@
 """What is handed out, settled, taken, renewed and lost of one partition."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,7 +12,7 @@ from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.record import Record
 from sharegroup.client.share.consumer.settled import Settled
-from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acknowledgements import AckRun, released_after
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.errors import InvalidRecordState, ShareSessionNotFound
 from sharegroup.ids import TopicId, TopicIdPartition
@@ -230,3 +233,76 @@ def test_types_that_applications_cannot_use_are_refused(wrong: int) -> None:
     assert held.open_count == 1
     record.settle(AcknowledgeType.ACCEPT)
     assert taken(held).runs == (AckRun(7, 8, 1),)
+
+
+class Timers:
+    """The releases that are to happen later."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[object, tuple[float, Callable[[], None]]] = {}
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Any:
+        timer = SimpleNamespace()
+        timer.cancel = lambda: self.waiting.pop(id(timer), None)
+        self.waiting[id(timer)] = (seconds, call)
+        return timer
+
+    def ring(self) -> None:
+        for _, call in tuple(self.waiting.values()):
+            call()
+
+
+def kept(first: int, end: int) -> tuple[HeldRecords, AcquisitionLock, Timers]:
+    """A table on a broker without delays, all of whose records are kept for half a minute."""
+    timers = Timers()
+    held = HeldRecords(KEY, TopicPartition("orders", 3), explicit=True, later=timers.later)
+    lock = locked(held, first, end)
+    for offset in range(first, end):
+        held.release_after(lock, offset, 30_000)
+    assert held.open_count == held.kept_count == end - first
+    return held, lock, timers
+
+
+def test_record_is_kept_until_its_delay_is_over() -> None:
+    held, lock, timers = kept(7, 10)
+    assert [seconds for seconds, _ in timers.waiting.values()] == [30.0] * 3
+    assert list(held.take()) == []
+    held.settle(lock, 8, ACCEPT)
+    timers.ring()
+    assert taken(held).runs == (AckRun(7, 8, 2), AckRun(8, 9, 1), AckRun(9, 10, 2))
+    assert (held.kept_count, held.is_empty, timers.waiting) == (0, True, {})
+
+
+def test_broker_with_delays_gets_the_delay() -> None:
+    held, lock = table(7, 8)
+    held.release_after(lock, 7, 30_000)
+    assert taken(held).runs == (AckRun(7, 8, released_after(30_000)),)
+
+
+def test_kept_records_of_a_lost_session_are_reported_at_once() -> None:
+    held, _, timers = kept(7, 9)
+    held.lose(ShareSessionNotFound("gone"))
+    request = taken(held)
+    assert (request.runs, type(request.error)) == ((AckRun(7, 9, 2),), ShareSessionNotFound)
+    assert (held.is_empty, timers.waiting) == (True, {})
+
+
+def test_kept_record_that_was_delivered_again_is_reported_as_failed() -> None:
+    held, _, timers = kept(7, 8)
+    locked(held, 7, 8)
+    assert (held.open_count, held.kept_count) == (2, 1)
+    timers.ring()
+    assert type(taken(held).error) is InvalidRecordState
+    assert held.open_count == 1
+
+
+def test_kept_records_are_forgotten_with_the_open_ones() -> None:
+    held, _, timers = kept(7, 9)
+    held.forget_open()
+    assert (held.kept_count, held.is_empty, timers.waiting) == (0, True, {})
+
+
+def test_release_of_a_kept_record_again_replaces_its_delay() -> None:
+    held, lock, timers = kept(7, 8)
+    held.release_after(lock, 7, 1_000)
+    assert [seconds for seconds, _ in timers.waiting.values()] == [1.0]

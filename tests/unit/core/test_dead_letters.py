@@ -66,7 +66,14 @@ def rejected(end: int) -> SharePartition:
 def test_rejected_record_waits_and_keeps_the_start_offset_where_it_is() -> None:
     partition = taken(SharePartition(0), 3)
     assert settle(partition, (0, 1, REJECT), (1, 3, ACCEPT)) == (
-        Delta(0, 2, (StateBatch(0, 1, ARCHIVING, 1), StateBatch(1, 3, ACKNOWLEDGED, 1)))
+        Delta(
+            0,
+            2,
+            (
+                StateBatch(0, 1, ARCHIVING, 1, reason=Reason.REJECTED),
+                StateBatch(1, 3, ACKNOWLEDGED, 1),
+            ),
+        )
     )
     assert letters(partition) == [DeadLetterRange(0, 1, 1, Reason.REJECTED)]
 
@@ -169,7 +176,21 @@ def test_archiving_records_count_as_runs_but_not_as_in_flight() -> None:
     assert partition.is_full(SharePartitionLimits(runs_max=1))
 
 
-def test_restart_keeps_archiving_records_and_derives_the_reason_from_the_count() -> None:
+@pytest.mark.parametrize("reason", Reason)
+def test_reason_survives_a_restart(reason: Reason) -> None:
+    partition = SharePartition.restore(
+        0, [StateBatch(0, 2, ARCHIVING, 1, reason=reason)], log_end=9
+    )
+    assert letters(partition) == [DeadLetterRange(0, 2, 1, reason)]
+    assert partition.checkpoint().batches == (StateBatch(0, 2, ARCHIVING, 1, reason=reason),)
+
+
+def test_reason_of_a_later_release_counts_as_unknown() -> None:
+    partition = SharePartition.restore(0, [StateBatch(0, 2, ARCHIVING, 2, reason=9)], log_end=9)
+    assert letters(partition) == [DeadLetterRange(0, 2, 2, Reason.EXHAUSTED)]
+
+
+def test_restart_from_kafkas_state_derives_the_reason_from_the_count() -> None:
     batches = [StateBatch(0, 2, ARCHIVING, 1), StateBatch(3, 4, ARCHIVING, 2)]
     partition = SharePartition.restore(0, batches, log_end=10)
     partition.check()
@@ -183,7 +204,9 @@ def test_restart_keeps_archiving_records_and_derives_the_reason_from_the_count()
 
 def test_checkpoint_contains_archiving_records() -> None:
     partition = rejected(2)
-    assert partition.checkpoint() == Delta(0, 0, (StateBatch(0, 2, ARCHIVING, 1),))
+    assert partition.checkpoint() == Delta(
+        0, 0, (StateBatch(0, 2, ARCHIVING, 1, reason=Reason.REJECTED),)
+    )
 
 
 def test_dead_letters_are_returned_in_portions() -> None:

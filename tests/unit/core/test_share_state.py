@@ -454,6 +454,19 @@ def test_estimated_snapshot_size_grows_with_each_batch() -> None:
     assert states.snapshot_bytes(KEY) == empty + 2 * 20, "the hole between is not written"
 
 
+def test_snapshot_leaves_out_due_times_that_have_passed() -> None:
+    states = initialized()
+    batches = tuple(
+        given_back(offset, offset + 1)._replace(due_ms=due_ms)
+        for offset, due_ms in ((101, 500), (102, 600), (103, 700))
+    )
+    write(states, *batches)
+    (snapshot,) = states.snapshot(KEY, wall_ms=600)
+    assert snapshot.batches == (given_back(101, 103), batches[2])
+    states.replay(snapshot)
+    assert states.read(KEY, leader_epoch=None, wall_ms=0)[1].batches == snapshot.batches
+
+
 def test_local_leader_may_omit_the_leader_epoch() -> None:
     states = initialized()
     persisted(states, leader_epoch=5)

@@ -13,21 +13,23 @@ ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED
 DURABLE = [AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED]
 
 statements = st.builds(
-    lambda first, length, state, count: StateBatch(first, first + length, state, count),
+    lambda first, length, *value: StateBatch(first, first + length, *value),
     st.integers(0, 30),
     st.integers(1, 8),
     st.sampled_from(DURABLE),
     st.integers(0, 4),
+    st.sampled_from([0, 0, 100, 200]),
+    st.sampled_from([0, 0, 1, 2]),
 )
 several = st.lists(statements, max_size=8).map(tuple)
 
 
-def cells_of(batches: tuple[StateBatch, ...], start_offset: int) -> dict[int, tuple[int, int]]:
-    cells: dict[int, tuple[int, int]] = {}
+def cells_of(batches: tuple[StateBatch, ...], start_offset: int) -> dict[int, tuple[int, ...]]:
+    cells: dict[int, tuple[int, ...]] = {}
     for batch in batches:
         for offset in range(max(batch.first, start_offset), batch.end):
-            pair = (batch.delivery_count, int(batch.state))
-            cells[offset] = max(cells.get(offset, pair), pair)
+            said = (batch.delivery_count, int(batch.state), batch.due_ms, batch.reason)
+            cells[offset] = max(cells.get(offset, said), said)
     return cells
 
 

@@ -28,12 +28,19 @@ BATCHES = (
     StateBatch(3, 5, RecordState.ACKNOWLEDGED, 1),
     StateBatch(9, 10, RecordState.ARCHIVING, 32_767),
 )
+TAGGED = (
+    StateBatch(3, 5, RecordState.AVAILABLE, 1, due_ms=1_700_000_000_000),
+    StateBatch(5, 7, RecordState.ARCHIVING, 2, reason=3),
+    StateBatch(7, 9, RecordState.ACKNOWLEDGED, 2),
+)
 MANY = tuple(StateBatch(2 * n, 2 * n + 1, RecordState.ACKNOWLEDGED, 1) for n in range(300))
 
 RECORDS: list[ShareStateRecord] = [
     ShareUpdate(KEYS[2], 7, 3, 2, 4, BATCHES),
     ShareUpdate(KEYS[0], 7, 3, -1, -1, ()),
     ShareUpdate(KEYS[0], 0, 0, 0, 0, MANY),
+    ShareUpdate(KEYS[0], 0, 0, 0, 0, TAGGED),
+    ShareSnapshot(KEYS[1], 7, 6, 5, 2, 4, 1_700_000_000_000, 1_700_000_000_001, TAGGED),
     ShareSnapshot(KEYS[1], 7, 6, 5, 2, 4, 1_700_000_000_000, 1_700_000_000_001, BATCHES),
     ShareTombstone(KEYS[1]),
 ]
@@ -42,6 +49,30 @@ RECORDS: list[ShareStateRecord] = [
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_share_state_records_survive_a_round_trip(record: ShareStateRecord) -> None:
     assert decode(*encode(record)) == record
+
+
+def test_batch_has_tagged_fields_only_if_it_has_a_due_time_or_a_reason() -> None:
+    """The bytes by hand: a batch without them ends with the number 0 of its tagged fields."""
+    bytes_of = {
+        batch: encode(ShareUpdate(KEYS[0], 1, 2, 3, -1, (batch,)))[1]
+        for batch in (*TAGGED, TAGGED[0]._replace(due_ms=0), TAGGED[1]._replace(reason=0))
+    }
+    tails = [
+        None if value is None else value[18 + 1 + 19 : -1].hex() for value in bytes_of.values()
+    ]
+    due = (1_700_000_000_000).to_bytes(8, "big").hex()
+    assert tails == [f"01904e08{due}", "01914e0103", "00", "00", "00"]
+
+
+def test_largest_snapshot_fits_into_a_batch_of_a_mebibyte() -> None:
+    """A share partition has 20,000 runs at most, of which none has both fields."""
+    batches = tuple(
+        batch._replace(first=n, end=n + 1) for n in range(20_000) for batch in TAGGED[:1]
+    )
+    snapshot = ShareSnapshot(KEYS[1], 7, 6, 5, 2, 4, 0, 0, batches)
+    value = encode(snapshot)[1]
+    assert value is not None
+    assert 31 * 20_000 < len(value) < 2**20
 
 
 def test_unknown_record_type_is_skipped() -> None:

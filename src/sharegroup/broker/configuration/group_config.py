@@ -18,6 +18,7 @@ from sharegroup.broker.configuration.config_values import (
     key,
 )
 from sharegroup.broker.configuration.consumer_group_config import ModernGroupConfig
+from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
 from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import user_part as session_sizes
 from sharegroup.errors import InvalidConfig
@@ -399,6 +400,21 @@ class GroupConfig(ConfigPart):
         "With `key`, members of this share group receive one record of a key at a time within a "
         "partition, in the order of the log. Apache Kafka has no such setting.",
         choices=("none", "key"),
+    )
+    redelivery_delay_ms: int = key(
+        "sharegroup.redelivery.delay.ms",
+        0,
+        "Time after which a record that a member of this share group releases is delivered again; "
+        "it doubles with each delivery. 0: at once. Apache Kafka has no such setting.",
+        low=0,
+        high=DELAY_MS_MAX,
+    )
+    redelivery_delay_ms_max: int = key(
+        "sharegroup.redelivery.delay.max.ms",
+        600_000,
+        "The longest time that `sharegroup.redelivery.delay.ms` grows to.",
+        low=0,
+        high=DELAY_MS_MAX,
     )
     breaker_percent: int = key(
         "sharegroup.breaker.failure.percent",

@@ -208,7 +208,8 @@ EACH_SHARE_PARTITION: tuple[Family, ...] = (
     RECORDS := Family(
         "sharegroup_share_partition_records", MetricType.GAUGE, "offsets",
         "Offsets in flight that are not settled: available again or not yet delivered "
-        "(available), locked by a member (acquired), or waiting for their dead letter (archiving).",
+        "(available), locked by a member (acquired), or waiting for their dead letter (archiving); "
+        "also released and not yet due (delayed), where there are some.",
         (*_SHARE_PARTITION, "state"),
     ),
     LAG := Family(

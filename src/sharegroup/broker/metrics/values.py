@@ -102,6 +102,7 @@ class _Row(NamedTuple):
     available: int
     acquired: int
     archiving: int
+    delayed: int
     lag: int
     full: int
 
@@ -115,7 +116,7 @@ _OF_ROW: dict[Family, Callable[[_Row], Value]] = {
     names.LAG: lambda row: row.lag,
     names.FULL: lambda row: row.full,
 }
-"""The metrics with one value for each share partition; `names.RECORDS` has three."""
+"""The metrics with one value for each share partition; `names.RECORDS` has several."""
 
 
 class _Totals:
@@ -207,6 +208,7 @@ class Metrics:
             available=counts.available_count,
             acquired=counts.acquired_count,
             archiving=counts.archiving_count,
+            delayed=counts.delayed_count,
             lag=max(0, live.log.high_watermark - settled),
             full=int(live.state.is_full(self._parts.group_settings.limits(group_id))),
         )
@@ -511,5 +513,8 @@ def _lines_of(family: Family, row: _Row) -> str:
             ("available", row.available),
             ("acquired", row.acquired),
             ("archiving", row.archiving),
+            ("delayed", row.delayed),
         )
+        # A group without delays has no line for them.
+        if count or state != "delayed"
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     # Imported at first use, because a start of the broker does not need them.
     from sharegroup.core.delivery.breaker import BreakerLimits
     from sharegroup.core.delivery.delivery import SharePartitionLimits
+    from sharegroup.core.delivery.redelivery import RedeliveryDelay
     from sharegroup.core.groups.share.heartbeat import ShareGroupLimits
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class GroupSettings:
                 completion_records_max=broker.completion_records_max,
                 completion_bytes_max=broker.completion_bytes_max,
                 paused=group.paused,
+                delay=_delay(group),
                 breaker=_breaker(group),
                 by_key=group.order_by == "key",
             )
@@ -176,6 +178,16 @@ def _breaker(group: GroupConfig) -> BreakerLimits | None:
     from sharegroup.core.delivery.breaker import BreakerLimits
 
     return BreakerLimits(group.breaker_percent, group.breaker_window, group.breaker_pause_ms)
+
+
+def _delay(group: GroupConfig) -> RedeliveryDelay | None:
+    """Return the delay of records that the group's members release; None if they have none."""
+    if group.redelivery_delay_ms == 0:
+        return None
+    # Imported at first use, like `capped`.
+    from sharegroup.core.delivery.redelivery import RedeliveryDelay
+
+    return RedeliveryDelay(group.redelivery_delay_ms, group.redelivery_delay_ms_max)
 
 
 def _is_kept(group_id: GroupId) -> bool:

@@ -1,7 +1,8 @@
 """Releases records whose acquisition locks have expired: one heap and one timer for all of them.
 
-Each share partition knows when its first lock expires (`SharePartition.next_expiry_ms`) and has
-at most one current entry here.  So a hundred thousand locks cost one entry, not as many timers.
+It ends the delays of released records (`core.delivery.redelivery`), too. Each share partition knows
+when its first lock or delay ends (`SharePartition.next_expiry_ms`) and has at most one current
+entry here.  So a hundred thousand locks cost one entry, not as many timers.
 If the lock was renewed or settled, its entry is due too early and is rescheduled then.  If an
 entry would be due too late, a new entry replaces it.
 
@@ -70,9 +71,10 @@ class LockExpiry:
         # The usual case: older locks end before, and their check schedules the next one.
         if live.expiry_ms is not None and live.expiry_ms <= lock_deadline_ms:
             return
-        self._schedule(live)
+        self.schedule(live)
 
-    def _schedule(self, live: LiveSharePartition) -> None:
+    def schedule(self, live: LiveSharePartition) -> None:
+        """Schedule a check for when the first lock or delay of ``live`` ends."""
         expiry_ms = live.state.next_expiry_ms()
         if expiry_ms is None:
             return
@@ -107,13 +109,13 @@ class LockExpiry:
             # A share partition that was dropped has no locks any more; its successor has its own
             # entry.
             if live is not None and not live.fenced:
-                # This entry is used up, so `_schedule` may add the next one.
+                # This entry is used up, so `schedule` may add the next one.
                 live.expiry_ms, live.swept_ms = None, now_ms
                 ended_ms = live.state.next_expiry_ms()
                 if ended_ms is not None and ended_ms <= now_ms:
                     self.lateness.observe((now_ms - ended_ms) / 1000)
                 self._expire(live, now_ms)
-                self._schedule(live)
+                self.schedule(live)
             now_ms = self._clock.now_ms()
         if self._due:
             self._alarm.set(self._due[0][0])

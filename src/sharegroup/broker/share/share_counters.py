@@ -89,7 +89,7 @@ class ShareCounters:
     def count(self, acks: Iterable[AckBatch]) -> None:
         """Count durable acknowledgements; the cost grows with their types, not their offsets."""
         acknowledged = self.acknowledged
-        for first, end, types in acks:
+        for first, end, types, _ in acks:
             equal_count = types.count(types[0])
             if equal_count == len(types):
                 acknowledged[types[0]] += end - first

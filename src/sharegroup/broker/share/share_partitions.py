@@ -24,6 +24,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.load.request_counters import Distribution
 from sharegroup.broker.load.waiting import WaitingRoom
 from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
+from sharegroup.broker.share.due_times import DueTimes
 from sharegroup.broker.share.group_breakers import GroupBreakers
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.key_orders import KeyOrders
@@ -68,6 +69,7 @@ class SharePartitions:
         "_archiving",
         "_clock",
         "_coordinator",
+        "_due_times",
         "_expiry",
         "_live",
         "_settings",
@@ -102,6 +104,7 @@ class SharePartitions:
             waiting.wake,
             lambda live: settings.reads_committed(live.key.group_id),
         )
+        self._due_times = DueTimes(clock)
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[object]] = set()
@@ -143,7 +146,9 @@ class SharePartitions:
             except KafkaError as error:
                 raise for_clients(error) from error
             state = SharePartition.restore(
-                persisted.start_offset, persisted.batches, log_end=log_.end_offset
+                persisted.start_offset,
+                self._due_times.loaded(persisted.batches),
+                log_end=log_.end_offset,
             )
             live = LiveSharePartition(
                 key,
@@ -157,6 +162,7 @@ class SharePartitions:
                 check_writable=check_writable,
             )
             self._live[key] = live
+            self._expiry.schedule(live)  # Delays may have been stored.
             self.counters.load_seconds.observe(self.counters.clock() - began)
             log.debug("event=share_partition_loaded %s", live)
             # Otherwise `_append` reports such records, but these were written before the load.
@@ -490,6 +496,10 @@ class SharePartitions:
         """Write a change, in the order in which it was decided."""
         if delta is None:
             return None
+        states = {RecordState.DELAYED if batch.due_ms else batch.state for batch in delta.batches}
+        if RecordState.DELAYED in states:
+            delta = self._due_times.stored(delta)
+            self._expiry.schedule(live)
         try:
             # core has changed already and has no undo, so a refused write leaves the state in
             # memory ahead of the log (ADR 0004).
@@ -503,7 +513,6 @@ class SharePartitions:
             # What is settled frees the next record of its key, or makes room for more.
             self._waiting.wake(live.key)
         # Released records can be fetched from now on, and settled records make room.
-        states = {batch.state for batch in delta.batches}
         if live.starved or RecordState.AVAILABLE in states:
             self._waiting.wake(live.key)
         if RecordState.ARCHIVING in states:
@@ -575,7 +584,9 @@ class SharePartitions:
         self._waiting.wake(live.key)
 
     def _expire(self, live: LiveSharePartition, now_ms: int) -> None:
-        """Release records whose locks have expired, up to `RUNS_AT_ONCE` runs."""
+        """Release records whose locks have expired, and end delays, up to `RUNS_AT_ONCE` runs."""
+        if live.state.end_delays(now_ms=now_ms, runs_max=RUNS_AT_ONCE):
+            self._waiting.wake(live.key)
         limits = self._settings.limits(live.key.group_id)
         acquired_before = live.state.snapshot().acquired_count
         delta = live.state.expire(limits=limits, now_ms=now_ms, runs_max=RUNS_AT_ONCE)
@@ -591,10 +602,11 @@ class SharePartitions:
         full = live.state.is_full(limits)
         if full and not live.full:
             log.warning(
-                "event=share_partition_full %s runs=%d action='settle records; no new ones are "
-                "delivered until then'",
+                "event=share_partition_full %s runs=%d delayed=%d action='settle records; no new "
+                "ones are delivered until then'",
                 live,
                 live.state.snapshot().run_count,
+                live.state.snapshot().delayed_count,
             )
         elif live.full and not full:
             log.info("event=share_partition_goes_on %s", live)

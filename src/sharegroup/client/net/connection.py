@@ -48,6 +48,7 @@ from sharegroup.errors import (
     UnsupportedVersion,
     error_for,
 )
+from sharegroup.protocol_enums import DELAY_FEATURE
 from sharegroup.wire.codec.apis import (
     API_VERSIONS,
     api_of,
@@ -131,6 +132,8 @@ class Connection(asyncio.Protocol):
         self._failure: Exception | None = None
         self._versions: Mapping[int, Versions] = {}
         self.finalized_features: Mapping[str, int] = {}
+        self.reads_delays = False
+        """Whether the broker reads the delay of a released record (ADR 0061)."""
         """The feature levels in effect when the connection opened (KIP-584)."""
         self._answers = 0
         self._held: list[Iterable[bytes | bytearray | memoryview]] | None = None
@@ -386,6 +389,9 @@ class Connection(asyncio.Protocol):
             api.api_key: Versions(api.min_version, api.max_version) for api in answer.api_keys
         }
         # Versions before 3 have no features.
+        self.reads_delays = any(
+            feature.name == DELAY_FEATURE for feature in getattr(answer, "supported_features", ())
+        )
         self.finalized_features = {
             feature.name: int(feature.max_version_level)
             for feature in getattr(answer, "finalized_features", ())

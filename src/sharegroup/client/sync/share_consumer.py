@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
@@ -35,8 +36,10 @@ class _Record(Record):
     def accept(self) -> None:
         self.settle(AcknowledgeType.ACCEPT)
 
-    def release(self) -> None:
-        self.settle(AcknowledgeType.RELEASE)
+    def release(self, *, delay: timedelta | None = None) -> None:
+        with LOOP_THREAD.lock:
+            Record.release(self, delay=delay)
+        LOOP_THREAD.wake()
 
     def reject(self) -> None:
         self.settle(AcknowledgeType.REJECT)

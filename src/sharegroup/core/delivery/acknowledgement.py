@@ -20,9 +20,10 @@ from sharegroup.core.delivery.delivery import (
     SharePartitionLimits,
 )
 from sharegroup.core.delivery.offset_runs import Run
+from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
 
 NO_JUDGEMENT = frozenset({AcknowledgeType.GAP, AcknowledgeType.RELEASE, AcknowledgeType.RENEW})
 """Acknowledgement types that do not say whether a record is good or bad."""
@@ -58,7 +59,7 @@ def check_order(acks: Sequence[AckBatch], *, start_offset: int, end_offset: int)
 
 def check_held(run: Run[InFlightState], member_id: MemberId, now_ms: int) -> None:
     """Refuse a run that the member does not hold, or whose lock has ended."""
-    state, _, owner, lock_deadline_ms, _, _ = run.value
+    state, _, owner, lock_deadline_ms, *_ = run.value
     # The deadline decides, not the sweep: otherwise the result of a late acknowledgement would
     # depend on whether `expire` has run (spec lock-2, lock-6).
     if state is ACQUIRED and owner == member_id and now_ms < lock_deadline_ms:
@@ -98,7 +99,7 @@ def claims(ack: AckBatch) -> Iterator[tuple[int, int, int]]:
 
     Most members send one type for each record and all types are equal: one count in C finds that.
     """
-    first, end, types = ack
+    first, end, types, _ = ack
     if types.count(types[0]) == len(types):
         yield first, end, types[0]
         return
@@ -109,7 +110,7 @@ def claims(ack: AckBatch) -> Iterator[tuple[int, int, int]]:
 
 
 def _check_form(ack: AckBatch) -> None:
-    first, end, types = ack
+    first, end, types, delay_ms = ack
     if first >= end:
         raise InvalidRequest(f"a batch ends at offset {end - 1}, before its first offset {first}")
     # Kafka accepts an acknowledgement of offset -1 without an error (differences.md).
@@ -118,6 +119,10 @@ def _check_form(ack: AckBatch) -> None:
     if len(types) != 1 and len(types) != end - first:
         raise InvalidRequest(
             f"{_span(ack)} need 1 type or {end - first}, one for each; got {len(types)}"
+        )
+    if delay_ms != GROUPS_DELAY and not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise InvalidRequest(
+            f"{_span(ack)} have a redelivery delay of {delay_ms} ms; expected 0 to {DELAY_MS_MAX}"
         )
     unknown = set(types).difference(STATE_AFTER)
     if unknown:

@@ -3,16 +3,20 @@
     AVAILABLE ──acquire──▶ ACQUIRED ──accept─▶ ACKNOWLEDGED
         ▲                    │  │ └──gap─────▶ ARCHIVED ◀──the copy is durable──╮
         │                    │  └──────reject, or released at the limit──▶ ARCHIVING
-        └────────────────────┘  returned below the limit
+        ├────────────────────┘  returned below the limit
+        └──the delay ends── DELAYED ◀──released with a delay── ACQUIRED
 
 A record is returned if its member releases it or if its acquisition lock ends. The limit is the
 delivery count limit.
 
+A record that a member releases may be DELAYED first (see `redelivery`). Stored, it is AVAILABLE
+with a due time, so that Apache Kafka would deliver it at once.
+
 A renewal keeps a record ACQUIRED and its delivery count; only the lock deadline changes. ARCHIVING
 is for groups with a dead-letter queue (KIP-1191): the record is not delivered any more, and it is
 settled when its copy in that queue is durable. Without a queue it is ARCHIVED at once. ACKNOWLEDGED
-and ARCHIVED are terminal. State and delivery count are durable once a record was released or
-settled. The member, the lock deadline and the reason for a copy are only in memory.
+and ARCHIVED are terminal. State, delivery count and the reason for a copy are durable once a record
+was released or settled. The member and the lock deadline are only in memory.
 
 This module has plain values only: the arguments of a share partition (`AckBatch`, `LogBatches`,
 `SharePartitionLimits`), its results (`Acquired`), and what must become durable first (`Delta`).
@@ -21,29 +25,37 @@ They are named tuples because the hot paths create and compare hundreds of thous
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
 from sharegroup.core.delivery.breaker import BreakerLimits
+from sharegroup.core.delivery.redelivery import DELAYED_MAX, RedeliveryDelay, due_time
 from sharegroup.ids import MemberId
-from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType, AcquireMode
 
 
 class RecordState(IntEnum):
-    """The state of a record; values of DeliveryState in ``__share_group_state`` (KIP-932)."""
+    """The state of a record; values of DeliveryState in ``__share_group_state`` (KIP-932).
+
+    DELAYED is only in memory, as ACQUIRED is.
+    """
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVING = 3
     ARCHIVED = 4
+    DELAYED = 5
 
 
 class Reason(IntEnum):
-    """Why a record is not delivered any more; consumers of the dead-letter queue read it."""
+    """Why a record is not delivered any more; consumers of the dead-letter queue read it.
+
+    The numbers are stored (`StateBatch`); 0 stands for a reason that is not known.
+    """
 
     REJECTED = 1  # A member rejected it.
     EXHAUSTED = 2  # It reached the delivery count limit.
@@ -55,8 +67,14 @@ ACQUIRED = RecordState.ACQUIRED
 ACKNOWLEDGED = RecordState.ACKNOWLEDGED
 ARCHIVING = RecordState.ARCHIVING
 ARCHIVED = RecordState.ARCHIVED
+DELAYED = RecordState.DELAYED
 
 TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
+
+IN_MEMORY = frozenset({ACQUIRED, DELAYED})
+"""The states that are never stored."""
+
+REASONS = {reason.value: reason for reason in Reason}
 
 STATE_AFTER: dict[int, RecordState] = {
     # Never ARCHIVING: there is no record to copy. Kafka, too, copies no gap to a dead-letter queue.
@@ -84,8 +102,8 @@ class InFlightState(NamedTuple):
     ``member_id`` and ``lock_deadline_ms`` are set exactly while the state is ACQUIRED.
     ``told_apart`` means that a member released the record in a request that settled others, and no
     delivery failed since. The member has chosen to retry it, so it is not isolated (see
-    `acquisition`). ``reason`` is set while the state is ARCHIVING, unless it was lost in a restart
-    (see `DeadLetterRange`).
+    `acquisition`). ``reason`` is set while the state is ARCHIVING, unless the stored state has none
+    (see `DeadLetterRange`). ``due_ms`` is set exactly while the state is DELAYED.
     """
 
     state: RecordState
@@ -94,6 +112,7 @@ class InFlightState(NamedTuple):
     lock_deadline_ms: int = 0
     told_apart: bool = False
     reason: Reason | None = None
+    due_ms: int = 0
 
 
 NEW = InFlightState(AVAILABLE, 0)
@@ -146,6 +165,20 @@ def _nobodys(state: RecordState, delivery_count: int, told_apart: bool = False) 
     return InFlightState(state, delivery_count, told_apart=told_apart)
 
 
+def delayed(
+    released: InFlightState, ack: AckBatch, *, limits: SharePartitionLimits, now_ms: int
+) -> InFlightState:
+    """Return the state of a released record, which may have to wait for its next delivery."""
+    delay_ms = ack.delay_ms
+    if delay_ms == GROUPS_DELAY:
+        if limits.delay is None:
+            return released
+        delay_ms = limits.delay.after(released.delivery_count)
+    if delay_ms == 0:
+        return released
+    return released._replace(state=DELAYED, due_ms=due_time(now_ms, delay_ms))
+
+
 def renewed(acquired: InFlightState, *, lock_deadline_ms: int) -> InFlightState:
     """Return an acquired record's state with a new lock deadline; nothing durable changes."""
     return acquired._replace(lock_deadline_ms=lock_deadline_ms)
@@ -155,12 +188,14 @@ class AckBatch(NamedTuple):
     """An offset range that a member acknowledges, with one type for all offsets or one for each.
 
     It is half-open, because the core compares and cuts it with runs; the client's
-    `AcknowledgementBatch` has both offsets included, as on the wire.
+    `AcknowledgementBatch` has both offsets included, as on the wire. ``delay_ms`` is the delay of
+    the records that it releases; `GROUPS_DELAY` means that of the group, 0 means none.
     """
 
     first: int
     end: int
     types: tuple[int, ...]
+    delay_ms: int = GROUPS_DELAY
 
 
 class Acquired(NamedTuple):
@@ -176,12 +211,24 @@ class Acquired(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """The durable part of a run: its offset range, state and delivery count."""
+    """The durable part of a run: its offset range, state and delivery count.
+
+    ``due_ms`` is the time from which AVAILABLE records are delivered again; 0 means at once.
+    ``reason`` is the number of the `Reason` of ARCHIVING records; 0 means that it is not known.
+    """
 
     first: int
     end: int
     state: RecordState
     delivery_count: int
+    due_ms: int = 0
+    reason: int = 0
+
+
+def stored(first: int, end: int, value: InFlightState) -> StateBatch:
+    """Return the durable part of a run that is not acquired."""
+    state = AVAILABLE if value.state is DELAYED else value.state
+    return StateBatch(first, end, state, value.delivery_count, value.due_ms, value.reason or 0)
 
 
 def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBatch, ...]:
@@ -193,18 +240,25 @@ def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBa
             continue
         if joined_batches:
             last = joined_batches[-1]
-            if last.end == batch.first and last[2:] == batch[2:]:  # Equal state and count.
+            if last.end == batch.first and last[2:] == batch[2:]:  # Equal but for the offsets.
                 joined_batches[-1] = last._replace(end=batch.end)
                 continue
         joined_batches.append(batch)
     return tuple(joined_batches)
 
 
+def still_due(batches: Iterable[StateBatch], now_ms: int) -> Iterator[StateBatch]:
+    """Yield the batches, without the due times that have passed."""
+    for batch in batches:
+        yield batch._replace(due_ms=0) if 0 < batch.due_ms <= now_ms else batch
+
+
 class DeadLetterRange(NamedTuple):
     """Records to be copied to the group's dead-letter queue, with the reason.
 
-    The reason is not durable. After a restart it is derived from the delivery count, as in Kafka: a
-    record at the delivery count limit counts as exhausted, any other as rejected.
+    If the stored state has no reason, because Apache Kafka wrote it, the reason is derived from the
+    delivery count, as there: a record at the delivery count limit counts as exhausted, any other as
+    rejected.
     """
 
     first: int
@@ -283,8 +337,10 @@ class SharePartitionLimits:
     bytes. ``runs_max`` limits memory and the size of a state snapshot. ``renewal`` says whether
     members may renew their locks (KIP-1240). ``dead_letters`` says whether records that failed for
     good are copied before they are archived (KIP-1191). While ``paused``, nothing is acquired; held
-    records can be settled and renewed. ``breaker`` and ``by_key`` are for the callers of
-    `SharePartition`, which knows neither other share partitions nor keys.
+    records can be settled and renewed. ``delay`` is that of released records (None: they have
+    none), and from ``delayed_max`` delayed records on, no new ones are delivered. ``breaker`` and
+    ``by_key`` are for the callers of `SharePartition`, which knows neither other share partitions
+    nor keys.
     """
 
     # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`, and
@@ -298,6 +354,8 @@ class SharePartitionLimits:
     completion_records_max: int = 10_000
     completion_bytes_max: int = 1024 * 1024
     paused: bool = False
+    delay: RedeliveryDelay | None = None
+    delayed_max: int = DELAYED_MAX
     breaker: BreakerLimits | None = None
     by_key: bool = False
 
@@ -313,6 +371,7 @@ class Snapshot:
     acknowledged_count: int
     archiving_count: int
     archived_count: int
+    delayed_count: int
     run_count: int
 
     @property

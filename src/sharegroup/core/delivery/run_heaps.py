@@ -1,11 +1,11 @@
-"""Heaps that find runs of a share partition without a search: by state, and by lock deadline.
+"""Heaps that find runs of a share partition without a search: by state, and by time.
 
 Both kinds are lazy. Entries are not removed when they become stale but dropped when they come up,
 and a heap that is mostly stale is rebuilt from the runs. The invariants are one-sided, so a heap
 need not be told that a run or a lock has ended:
 
 - `RunsInState`: it has the first offset of every run in that state.
-- `LockEnds`: every acquired offset lies in the range of an entry with its lock deadline.
+- `TimedRuns`: every offset in that state lies in the range of an entry with its time.
 
 A run that begins at a new offset must be noted. A run that grows at its end, or is joined to the
 run before it, keeps its first offset and needs no note.
@@ -13,14 +13,17 @@ run before it, keeps its first offset and needs no note.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 
 from sharegroup.core.delivery.acquisition import Range
-from sharegroup.core.delivery.delivery import ACQUIRED, InFlightState, RecordState
+from sharegroup.core.delivery.delivery import InFlightState, RecordState
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
 
-Lock = tuple[int, int, int]
-"""A lock deadline in ms, and the range ``[first, end)`` that was acquired."""
+TimedRange = tuple[int, int, int]
+"""A time in ms, and the range ``[first, end)`` that has it."""
+
+TimeOf = Callable[[InFlightState], int]
 
 UNTRUE_ENTRIES_MIN = 64
 """Number of stale entries below which a heap is not rebuilt."""
@@ -72,82 +75,88 @@ class RunsInState:
         )
 
 
-class LockEnds:
-    """Finds the acquisition locks that end next."""
+class TimedRuns:
+    """Finds the runs in one state whose time comes next: of locks that end, or of delays.
 
-    __slots__ = ("_locks", "_runs")
+    ``time_of`` returns that time.
+    """
 
-    def __init__(self, runs: OffsetRuns[InFlightState]) -> None:
+    __slots__ = ("_ranges", "_runs", "_state", "_time_of")
+
+    def __init__(
+        self, runs: OffsetRuns[InFlightState], state: RecordState, time_of: TimeOf
+    ) -> None:
         self._runs = runs
-        self._locks: list[Lock] = []
+        self._state = state
+        self._time_of = time_of
+        self._ranges: list[TimedRange] = []
 
     def __len__(self) -> int:
         """The number of entries, including stale ones."""
-        return len(self._locks)
+        return len(self._ranges)
 
-    def note(self, lock: Lock) -> None:
-        """Note the lock of a range."""
-        heappush(self._locks, lock)
-        if len(self._locks) > 2 * len(self._runs) + UNTRUE_ENTRIES_MIN:
-            self._locks = [
-                (run.value.lock_deadline_ms, run.first, run.end)
+    def note(self, timed: TimedRange) -> None:
+        """Note the time of a range."""
+        heappush(self._ranges, timed)
+        if len(self._ranges) > 2 * len(self._runs) + UNTRUE_ENTRIES_MIN:
+            self._ranges = [
+                (self._time_of(run.value), run.first, run.end)
                 for run in self._runs
-                if run.value.state is ACQUIRED
+                if run.value.state is self._state
             ]
-            # Deadlines do not ascend with the offsets, so this list is no heap yet.
-            heapify(self._locks)
+            # Times do not ascend with the offsets, so this list is no heap yet.
+            heapify(self._ranges)
 
     def next_ms(self) -> int | None:
-        """Return the earliest lock deadline; None while nothing is acquired."""
-        while self._locks:
-            lock_deadline_ms, first, end = self._locks[0]
+        """Return the earliest time; None while no run is in this state."""
+        while self._ranges:
+            time_ms, first, end = self._ranges[0]
             for run in self._runs.between(first, end):
                 # Renewed offsets have a later deadline, and an entry of their own.
-                if run.value.state is ACQUIRED and run.value.lock_deadline_ms == lock_deadline_ms:
-                    # Shrink the entry to the offsets still locked, so no run is passed twice.
+                if run.value.state is self._state and self._time_of(run.value) == time_ms:
+                    # Shrink the entry to the offsets that have it, so no run is passed twice.
                     if run.first > first:
-                        heapreplace(self._locks, (lock_deadline_ms, run.first, end))
-                    return lock_deadline_ms
-            heappop(self._locks)
+                        heapreplace(self._ranges, (time_ms, run.first, end))
+                    return time_ms
+            heappop(self._ranges)
         return None
 
     def pop_due(self, now_ms: int, *, runs_max: int) -> list[Run[InFlightState]]:
-        """Return acquired runs whose lock has ended, in order; the caller must release them now.
+        """Return runs whose time has come, in order; the caller must change their state now.
 
-        The earliest deadlines come first. Later calls return what does not fit in ``runs_max``
-        runs.
+        The earliest times come first. Later calls return what does not fit in ``runs_max`` runs.
         """
         ended: list[Run[InFlightState]] = []
         reached = self._runs.start
-        # The heap is in the order of deadlines; the runs of one overlay must ascend.
+        # The heap is in the order of times; the runs of one overlay must ascend.
         for first, end in sorted(self._pop_due_ranges(now_ms, runs_max)):
             ended.extend(
                 run
                 for run in self._runs.between(max(first, reached), end)
-                if run.value.state is ACQUIRED and run.value.lock_deadline_ms <= now_ms
+                if run.value.state is self._state and self._time_of(run.value) <= now_ms
             )
             reached = max(reached, end)  # A stale entry may overlap another.
         return ended
 
     def _pop_due_ranges(self, now_ms: int, runs_max: int) -> list[Range]:
         due: list[Range] = []
-        while runs_max > 0 and self._locks and self._locks[0][0] <= now_ms:
-            lock_deadline_ms, first, end = heappop(self._locks)
+        while runs_max > 0 and self._ranges and self._ranges[0][0] <= now_ms:
+            time_ms, first, end = heappop(self._ranges)
             reached, run_count = self._runs.reach(first, end, runs_max=runs_max)
             if run_count == 0:
                 continue  # The start offset has moved past it.
             due.append((first, reached))
             runs_max -= run_count
             if runs_max == 0 and reached < end:
-                heappush(self._locks, (lock_deadline_ms, reached, end))
+                heappush(self._ranges, (time_ms, reached, end))
         return due
 
     def check(self, run: Run[InFlightState]) -> None:
-        """Assert that the heap has the lock deadlines of an acquired run; for tests."""
+        """Assert that the heap has the times of a run in this state; for tests."""
         reached = run.first
         for _, first, end in sorted(
-            lock for lock in self._locks if lock[0] == run.value.lock_deadline_ms
+            timed for timed in self._ranges if timed[0] == self._time_of(run.value)
         ):
             if first <= reached:
                 reached = max(reached, end)
-        assert reached >= run.end, f"nothing ends the lock of {run} from {reached} on"
+        assert reached >= run.end, f"nothing ends the time of {run} from {reached} on"

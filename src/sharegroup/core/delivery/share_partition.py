@@ -13,7 +13,7 @@ replies. None means that nothing must be written. There is no undo: a caller who
 the object and restores another from the state log (ADR 0004). Acquisition locks are not durable on
 purpose: after a crash their records are available again.
 
-Costs are O(log runs + runs touched) and do not depend on the number of records in a range. Three
+Costs are O(log runs + runs touched) and do not depend on the number of records in a range. Four
 heaps make that possible: see `run_heaps`.
 
 Records that wait for their copy (ARCHIVING) hold no lock and do not count as in flight. So a
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Self
 
 from sharegroup.core.delivery.acknowledgement import (
@@ -43,7 +44,10 @@ from sharegroup.core.delivery.delivery import (
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
+    DELAYED,
+    IN_MEMORY,
     NEW,
+    REASONS,
     TERMINAL,
     AckBatch,
     Acquired,
@@ -58,12 +62,14 @@ from sharegroup.core.delivery.delivery import (
     SharePartitionLimits,
     Snapshot,
     StateBatch,
+    delayed,
     joined,
     renewed,
     settled,
+    stored,
 )
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
-from sharegroup.core.delivery.run_heaps import LockEnds, RunsInState
+from sharegroup.core.delivery.run_heaps import RunsInState, TimedRuns
 from sharegroup.ids import MemberId
 from sharegroup.protocol_enums import AcknowledgeType
 
@@ -80,6 +86,7 @@ class SharePartition:
         "_archiving",
         "_available",
         "_counts",
+        "_delays",
         "_failed_count",
         "_locks",
         "_runs",
@@ -87,10 +94,11 @@ class SharePartition:
 
     def __init__(self, start_offset: int) -> None:
         self._runs: OffsetRuns[InFlightState] = OffsetRuns(start_offset)
-        self._counts = [0] * (max(TERMINAL) + 1)  # Offsets in the map, by state.
+        self._counts = [0] * len(RecordState)  # Offsets in the map, by state.
         self._available = RunsInState(self._runs, AVAILABLE)
         self._archiving = RunsInState(self._runs, ARCHIVING)
-        self._locks = LockEnds(self._runs)
+        self._locks = TimedRuns(self._runs, ACQUIRED, attrgetter("lock_deadline_ms"))
+        self._delays = TimedRuns(self._runs, DELAYED, attrgetter("due_ms"))
         self._accepted_count = 0
         self._failed_count = 0
         self._absent_count = 0
@@ -101,20 +109,26 @@ class SharePartition:
 
         Offsets that the log lost will be written again with other records, which must not inherit
         an old acknowledgement. Offsets between the batches were acquired or never reached; they
-        become new.
+        become new. Due times must be those of the caller's clock, and lie ahead of it.
         """
         # The log may end before the state, if a crash kept the state and lost the records.
         partition = cls(min(start_offset, log_end))
         for batch in sorted(batches):
             # Kafka never stores ACQUIRED either (KIP-932): a lock means nothing after a restart.
-            assert batch.state is not ACQUIRED, f"{batch} is a lock: locks are never durable"
+            assert batch.state not in IN_MEMORY, (
+                f"{batch}: locks are never durable, and a delay is a due time"
+            )
             # The start offset may lie within a batch: what is below it is settled.
             first, end = max(batch.first, partition.end_offset), min(batch.end, log_end)
             if first < end:
                 partition._append(first, NEW)
                 # `told_apart` is not durable, so after a restart every returned record counts as
                 # suspicious.
-                partition._append(end, InFlightState(batch.state, batch.delivery_count))
+                reason = REASONS.get(batch.reason) if batch.state is ARCHIVING else None
+                due_ms = batch.due_ms if batch.state is AVAILABLE else 0
+                state = DELAYED if due_ms else batch.state
+                value = InFlightState(state, batch.delivery_count, reason=reason, due_ms=due_ms)
+                partition._append(end, value)
         # The stored start offset may trail: as in Kafka, it is that of the last write.
         partition._advance_start()
         return partition
@@ -154,16 +168,22 @@ class SharePartition:
         return min(count, count_max)
 
     def next_expiry_ms(self) -> int | None:
-        """Return the earliest lock deadline; None while nothing is acquired."""
-        return self._locks.next_ms()
+        """Return the earliest end of a lock or a delay; None while there is neither."""
+        lock_ms = self._locks.next_ms()
+        if not self._counts[DELAYED]:
+            return lock_ms
+        due_ms = self._delays.next_ms()
+        return due_ms if lock_ms is None or due_ms is None else min(lock_ms, due_ms)
 
     def is_full(self, limits: SharePartitionLimits) -> bool:
-        """Return whether ``runs_max`` is reached, so no new records are taken for now."""
-        return len(self._runs) >= limits.runs_max
+        """Return whether ``runs_max`` or ``delayed_max`` is reached, so no new records are taken
+        for now.
+        """
+        return len(self._runs) >= limits.runs_max or self._counts[DELAYED] >= limits.delayed_max
 
     def can_acquire(self, limits: SharePartitionLimits) -> bool:
         """Return whether an acquire can take records, if the log has any at `next_fetch_offset`."""
-        # Only locked records count: those that wait for redelivery have their room already, so they
+        # Only locked records count: those that are available again have their room already, so they
         # can be acquired although no new ones can (spec limit-5).
         if limits.paused or self._counts[ACQUIRED] >= limits.in_flight_max:
             return False
@@ -258,9 +278,11 @@ class SharePartition:
                         )
                         if value.state is ACKNOWLEDGED:
                             accepted_count += run.end - run.first
+                        elif value.state is AVAILABLE:
+                            value = delayed(value, ack, limits=limits, now_ms=now_ms)
                         elif ack_type == AcknowledgeType.GAP:
                             absent_count += run.end - run.first
-                        elif value.state is not AVAILABLE:
+                        else:
                             failed_count += run.end - run.first
                     changing.append(Run(run.first, run.end, value))
         self._accepted_count += accepted_count
@@ -296,11 +318,11 @@ class SharePartition:
             return dead_letters
         # Runs in other states count, too, so that one call takes a limited time.
         for run in islice(self._runs.between(lowest.first, self._runs.end), runs_max):
-            state, delivery_count, *_, reason = run.value
+            state, delivery_count, *_, reason, _ = run.value
             if state is not ARCHIVING:
                 continue
             if reason is None:
-                # Reasons are not durable. After a restart the delivery count is the only evidence.
+                # Apache Kafka wrote the state, so the delivery count is the only evidence.
                 is_exhausted = delivery_count >= limits.delivery_count_max
                 reason = Reason.EXHAUSTED if is_exhausted else Reason.REJECTED
             dead_letters.append(DeadLetterRange(run.first, run.end, delivery_count, reason))
@@ -329,6 +351,24 @@ class SharePartition:
         its deadline, even before its records are released.
         """
         return self._release_held(self._locks.pop_due(now_ms, runs_max=runs_max), limits)
+
+    def end_delays(self, *, now_ms: int, runs_max: int = EVERY_RUN) -> bool:
+        """Make records available whose delay is over, from ``runs_max`` runs at most.
+
+        Returns whether there were any. Nothing is written, because they are stored as available.
+        Call it again while `next_expiry_ms` has passed.
+        """
+        if not self._counts[DELAYED]:
+            return False
+        due = self._delays.pop_due(now_ms, runs_max=runs_max)
+        self._change(
+            [
+                Run(first, end, value._replace(state=AVAILABLE, due_ms=0))
+                for first, end, value in due
+            ],
+            was=DELAYED,
+        )
+        return bool(due)
 
     def move_log_start(self, log_start: int) -> Delta | None:
         """Forget all records below ``log_start``, even acquired ones: the log has deleted them."""
@@ -360,11 +400,11 @@ class SharePartition:
         batches = [
             StateBatch(run.first, run.end, AVAILABLE, run.value.delivery_count - 1)
             if run.value.state is ACQUIRED
-            else StateBatch(run.first, run.end, *run.value[:2])
+            else stored(*run)
             for run in self._runs
         ]
         # `restore` makes offsets without a batch new, so new runs need none.
-        return self._delta(batch for batch in batches if batch[2:] != NEW[:2])
+        return self._delta(batch for batch in batches if batch[2:4] != NEW[:2])
 
     def runs(self, first: int = 0) -> Iterator[Run[InFlightState]]:
         """Return the runs from ``first`` on; the partition must not change meanwhile."""
@@ -380,6 +420,7 @@ class SharePartition:
             acknowledged_count=self._counts[ACKNOWLEDGED],
             archiving_count=self._counts[ARCHIVING],
             archived_count=self._counts[ARCHIVED],
+            delayed_count=self._counts[DELAYED],
             run_count=len(self._runs),
         )
 
@@ -392,6 +433,7 @@ class SharePartition:
             counts[value.state] += end - first
             assert (value.state is ACQUIRED) == bool(value.member_id), value
             assert value.reason is None or value.state is ARCHIVING, value
+            assert (value.state is DELAYED) == (value.due_ms > 0), value
             if value.state is AVAILABLE:
                 self._available.check(run)
             elif value.state is ARCHIVING:
@@ -399,6 +441,8 @@ class SharePartition:
             elif value.state is ACQUIRED:
                 assert value.delivery_count >= 1, value
                 self._locks.check(run)
+            elif value.state is DELAYED:
+                self._delays.check(run)
         assert counts == self._counts, f"counted {counts}, kept {self._counts}"
         head = next(iter(self._runs), None)
         assert head is None or head.value.state not in TERMINAL, f"{head} is settled for good"
@@ -557,11 +601,16 @@ class SharePartition:
                 self._archiving.note(first)
             elif value.state is ACQUIRED:
                 self._locks.note((value.lock_deadline_ms, first, end))
+            elif value.state is DELAYED:
+                self._delays.note((value.due_ms, first, end))
         # Before the delta, which has the new start offset; Kafka writes the one before the change
         # and the new one with the next write (differences.md).
         self._advance_start()
         written = [
-            StateBatch(first, end, *value[:2])
+            # The usual case without a call: this loop runs for each settled run.
+            StateBatch(first, end, ACKNOWLEDGED, value.delivery_count)
+            if value.state is ACKNOWLEDGED
+            else stored(first, end, value)
             for first, end, value in runs
             if value.state is not ACQUIRED
         ]
@@ -579,6 +628,8 @@ class SharePartition:
             self._available.note(self._runs.at(first).first)
         elif value.state is ARCHIVING:
             self._archiving.note(self._runs.at(first).first)
+        elif value.state is DELAYED:
+            self._delays.note((value.due_ms, first, end))
 
     def _advance_start(self) -> None:
         """Forget the leading runs that are settled for good."""

@@ -112,13 +112,13 @@ def live_rows(
     }
     if not persisted.batches:
         yield row
-    for first, end, state, delivery_count in persisted.batches:
+    for batch in persisted.batches:
         yield {
             **row,
-            "firstOffset": first,
-            "lastOffset": end - 1,
-            "state": state_name(state),
-            "deliveryCount": delivery_count,
+            "firstOffset": batch.first,
+            "lastOffset": batch.end - 1,
+            "state": state_name(batch.state),
+            "deliveryCount": batch.delivery_count,
         }
 
 

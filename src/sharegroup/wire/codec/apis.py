@@ -158,7 +158,7 @@ PEER_APIS: dict[int, Api] = {
 DECLARED_HERE = frozenset({(18, 5), (28, 6), (42, 3), (94, 0)})
 """The versions, by API key, that kio does not have; `wire.messages` declares them."""
 
-EXTENDED_HERE = frozenset({(78, 2), (90, 1)})
+EXTENDED_HERE = frozenset({(78, 2), (79, 2), (90, 1)})
 """The versions, by API key, to which `wire.messages` adds tagged fields of our own."""
 
 

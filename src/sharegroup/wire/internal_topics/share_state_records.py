@@ -3,7 +3,8 @@
 kio has the schemas of requests, not of these, so they are declared here in its style and work with
 the same decoder and encoder, and with kio's writer. Names, order, types and tags are those of
 Kafka's ``ShareSnapshotKey.json`` and the three schemas that belong to it, because Kafka's formatter
-must be able to read our files. `coordinator_records` adds type and version.
+must be able to read our files. `coordinator_records` adds type and version. Two tagged fields are
+ours, from 10000 on: Kafka's decoder skips them (ADR 0061).
 
 No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
 """
@@ -28,6 +29,10 @@ class StoredStateBatch(StoredStruct):
     Archiving records wait for their copy in a dead-letter queue.
     """
     delivery_count: int = field(metadata={"kafka_type": "int16"})
+    redelivery_time_ms: int = field(metadata={"kafka_type": "int64", "tag": 10_000}, default=0)
+    """Wall-clock time before which available records are not delivered again; 0: there is none."""
+    archive_reason: int = field(metadata={"kafka_type": "int8", "tag": 10_001}, default=0)
+    """Why archiving records failed: 1 rejected, 2 exhausted, 3 unreadable; 0: not known."""
 
 
 @dataclass(slots=True, kw_only=True, repr=False)

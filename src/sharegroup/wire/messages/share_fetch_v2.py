@@ -1,4 +1,7 @@
-"""ShareFetch version 2 with two tagged fields of our own: acquisition without records (ADR 0059).
+"""ShareFetch version 2 with three tagged fields of our own.
+
+Two are for an acquisition without records (ADR 0059), one is the delay of released records (ADR
+0061).
 
 Tagged fields that a peer does not know are skipped by it, so Apache Kafka answers such a request
 with records.  A message in which they have their defaults has the bytes of Kafka's schema.
@@ -9,17 +12,12 @@ from typing import ClassVar
 
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.share_fetch.v2 import request as kafka_request, response as kafka_response
-from kio.schema.share_fetch.v2.request import (
-    AcknowledgementBatch,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-)
+from kio.schema.share_fetch.v2.request import ForgottenTopic
 from kio.schema.share_fetch.v2.response import AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
-from sharegroup.protocol_enums import BATCHES_TAG
+from sharegroup.protocol_enums import BATCHES_TAG, DELAY_TAG, GROUPS_DELAY
 
 __all__ = [
     "AcknowledgementBatch",
@@ -38,9 +36,34 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcknowledgementBatch(kafka_request.AcknowledgementBatch):
+    """The acknowledgements of a range of offsets."""
+
+    redelivery_delay_ms: i32 = field(
+        metadata={"kafka_type": "int32", "tag": DELAY_TAG}, default=i32(GROUPS_DELAY)
+    )
+    """The delay of the records that it releases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPartition(kafka_request.FetchPartition):
+    """The part of a request about one partition."""
+
+    acknowledgement_batches: tuple[AcknowledgementBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchTopic(kafka_request.FetchTopic):
+    """The part of a request about one topic."""
+
+    partitions: tuple[FetchPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShareFetchRequest(kafka_request.ShareFetchRequest):
     """Acknowledges records and acquires others, with or without the bytes of their batches."""
 
+    topics: tuple[FetchTopic, ...]
     without_records: bool = field(
         metadata={"kafka_type": "bool", "tag": BATCHES_TAG}, default=False
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
@@ -19,6 +20,7 @@ from sharegroup.broker.handlers.parts import (
     HasTopics,
 )
 from sharegroup.errors import InvalidRequest, KafkaError, RebootstrapRequired
+from sharegroup.protocol_enums import DELAY_FEATURE
 from sharegroup.wire.codec.apis import APIS, Api
 from sharegroup.wire.messages.api_versions_v5 import (
     ApiVersion,
@@ -39,6 +41,9 @@ VERSION_WITH_SOFTWARE = 3
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """A valid name, and a valid version, of a client's software."""
+
+OWN_FEATURE = SupportedFeatureKey(name=DELAY_FEATURE, min_version=i16(1), max_version=i16(1))
+"""Tells our clients that released records may have a delay (ADR 0061); it is never finalized."""
 
 UNKNOWN_NODE = -1
 
@@ -67,13 +72,7 @@ def handle(
         error_code=ErrorCode.none,
         api_keys=tuple(_entry(api) for api in APIS.values() if _is_advertised(parts, api)),
         throttle_time=NO_THROTTLE,
-        supported_features=tuple(
-            SupportedFeatureKey(
-                name=feature.name, min_version=i16(feature.oldest), max_version=i16(feature.newest)
-            )
-            for feature in FEATURES
-            if feature.oldest > 0 or context.api_version >= VERSION_WITH_LEVEL_0
-        ),
+        supported_features=(*_supported_features(context.api_version), OWN_FEATURE),
         finalized_features_epoch=i64(parts.features.epoch),
         finalized_features=tuple(
             FinalizedFeatureKey(
@@ -82,6 +81,14 @@ def handle(
             for name, level in parts.features.finalized.items()
         ),
     )
+
+
+def _supported_features(api_version: int) -> Iterator[SupportedFeatureKey]:
+    for feature in FEATURES:
+        if feature.oldest > 0 or api_version >= VERSION_WITH_LEVEL_0:
+            yield SupportedFeatureKey(
+                name=feature.name, min_version=i16(feature.oldest), max_version=i16(feature.newest)
+            )
 
 
 def refuse(request: ApiVersionsRequest | None, error: KafkaError) -> ApiVersionsResponse:

@@ -7,14 +7,6 @@ from operator import attrgetter
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
-from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
-from kio.schema.share_acknowledge.v2.response import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
-    ShareAcknowledgeResponse,
-    ShareAcknowledgeTopicResponse,
-)
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
@@ -36,6 +28,14 @@ from sharegroup.broker.parts import Node
 from sharegroup.errors import KafkaError
 from sharegroup.ids import LEADER_EPOCH, GroupId, TopicId, TopicIdPartition
 from sharegroup.steps import Steps, paced
+from sharegroup.wire.messages.share_acknowledge_v2 import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
 
 _id_number = attrgetter("int")
 _partition_index = attrgetter("partition_index")
@@ -58,7 +58,7 @@ def handle(
     key = share_requests.session_key(request.group_id, request.member_id)
     read = topic_permission(context.rights, required.READ_TOPICS, parts.topics.catalog)
     sender = share_requests.Acknowledger(key, read)
-    named, acks = yield from share_requests.named_partitions(request.topics)
+    named, acks = yield from share_requests.named_partitions(request)
     # First, because a wrong epoch fails the whole request.  As in Kafka, an accepted epoch is used
     # up, whatever becomes of the acknowledgements.
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)

@@ -89,7 +89,7 @@ def handle(
     renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
     if renewing:
         _check_fetches_nothing(request, key)
-    named, acks = yield from share_requests.named_partitions(request.topics)
+    named, acks = yield from share_requests.named_partitions(request)
     forgotten = yield from _forgotten(request)
     try:
         outcome = parts.share_sessions.fetch(

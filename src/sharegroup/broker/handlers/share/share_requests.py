@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 from uuid import UUID
+
+from kio.static.primitive import i16
 
 from sharegroup.broker.access.permission import TopicPermission
 from sharegroup.broker.cluster.topics import Topics
@@ -22,6 +24,7 @@ from sharegroup.broker.handlers.parts import (
 )
 from sharegroup.core.delivery.delivery import AckBatch
 from sharegroup.core.groups.share.heartbeat import MEMBER_ID_CHARACTERS_MAX
+from sharegroup.core.sessions.fetch_session import FINAL_EPOCH
 from sharegroup.core.sessions.share_session import Closed, SessionKey
 from sharegroup.errors import (
     FencedLeaderEpoch,
@@ -39,10 +42,15 @@ from sharegroup.ids import (
     TopicIdPartition,
     topic_id_text,
 )
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
 from sharegroup.steps import STEP_MASK, Steps, paced
 
 ZERO_ID = UUID(int=0)
+
+NO_DELAY = 0
+
+VERSION_WITH_DELAYS = 2
+"""The version of both requests whose batches may name the delay of released records."""
 
 PIECE_PARTITIONS = 16
 """Partitions that a request with many partitions handles between two steps."""
@@ -73,6 +81,9 @@ class WireAckBatch(Protocol):
     def last_offset(self) -> int: ...
     @property
     def acknowledge_types(self) -> tuple[int, ...]: ...
+    @property
+    def redelivery_delay_ms(self) -> int:
+        """The delay of what it releases; version 1 has none."""
 
 
 class WirePartition(Protocol):
@@ -93,6 +104,17 @@ class WireTopic(Protocol):
     def partitions(self) -> tuple[WirePartition, ...]: ...
 
 
+class WireRequest(Protocol):
+    """Either request."""
+
+    __version__: ClassVar[i16]
+
+    @property
+    def share_session_epoch(self) -> int: ...
+    @property
+    def topics(self) -> Iterable[WireTopic]: ...
+
+
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     """Return the key of a request's session, or raise InvalidRequest."""
     if group_id is None:
@@ -107,16 +129,19 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
 
 
 def named_partitions(
-    topics: Iterable[WireTopic],
+    request: WireRequest,
 ) -> Steps[tuple[dict[TopicIdPartition, None], dict[TopicIdPartition, tuple[AckBatch, ...]]]]:
     """Collect the partitions that a request names, and its acknowledgements by partition.
 
-    A partition may be named twice.
+    A partition may be named twice. A member that ends its session gives back what it has not begun,
+    so what it releases then has no delay, unless it names one.
     """
+    delay_ms = NO_DELAY if request.share_session_epoch == FINAL_EPOCH else GROUPS_DELAY
+    batches_of = _named_delays if request.__version__ >= VERSION_WITH_DELAYS else _ack_batches
     named: dict[TopicIdPartition, None] = {}
     acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     count = 0
-    for topic in topics:
+    for topic in request.topics:
         # No topic has the zero id: only its partitions fail with UNKNOWN_TOPIC_ID, not the request.
         topic_id = TopicId(topic.topic_id or ZERO_ID)
         for wire in topic.partitions:
@@ -125,17 +150,34 @@ def named_partitions(
             if wire.acknowledgement_batches:
                 # Kafka drops the first mention without an error: an acknowledgement would be lost
                 # that the client takes for confirmed (docs/differences.md).
-                acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
+                acks[partition] = acks.get(partition, ()) + batches_of(wire, delay_ms)
             count += 1
             if count & STEP_MASK == 0:
                 yield
     return named, acks
 
 
-def _ack_batches(wire: WirePartition) -> tuple[AckBatch, ...]:
-    # Not checked here: core refuses malformed ranges, and then only those of this partition.
+# Not checked here: core refuses malformed ranges and delays, and then only those of this partition.
+
+
+def _ack_batches(wire: WirePartition, delay_ms: int) -> tuple[AckBatch, ...]:
+    """Return the batches of a request of version 1, with this delay."""
     batches = [
-        AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
+        AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types, delay_ms)
+        for batch in wire.acknowledgement_batches
+    ]
+    return tuple(batches)
+
+
+def _named_delays(wire: WirePartition, delay_ms: int) -> tuple[AckBatch, ...]:
+    """Return the batches with the delay that each names, or with this one."""
+    batches = [
+        AckBatch(
+            batch.first_offset,
+            batch.last_offset + 1,
+            batch.acknowledge_types,
+            delay_ms if batch.redelivery_delay_ms == GROUPS_DELAY else batch.redelivery_delay_ms,
+        )
         for batch in wire.acknowledgement_batches
     ]
     return tuple(batches)

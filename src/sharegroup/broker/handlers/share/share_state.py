@@ -43,7 +43,7 @@ from sharegroup.broker.handlers.parts import (
     HasWaiting,
 )
 from sharegroup.broker.load.slices import Slices
-from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
+from sharegroup.core.delivery.delivery import IN_MEMORY, Delta, RecordState, StateBatch
 from sharegroup.core.delivery.stored.share_states import named
 from sharegroup.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
@@ -102,7 +102,7 @@ class WireStateBatch(Protocol):
 
 NO_TOPIC_ID = UUID(int=0)
 
-DURABLE = {state.value: state for state in RecordState if state is not RecordState.ACQUIRED}
+DURABLE = {state.value: state for state in RecordState if state not in IN_MEMORY}
 """The states that may be stored, by number; acquisition locks are never written."""
 
 

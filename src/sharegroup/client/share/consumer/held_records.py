@@ -23,14 +23,16 @@ of a batch that cannot be read are ranges, too: `reported_ranges`.
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sharegroup.client.records import IllegalStateError, TopicPartition
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.reported_ranges import ReportedRanges
 from sharegroup.client.share.consumer.settled import Settled
-from sharegroup.client.share.session.acknowledgements import AckRun, runs_of
+from sharegroup.client.share.session.acknowledgements import AckRun, released_after, runs_of
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicIdPartition
 from sharegroup.protocol_enums import AcknowledgeType
@@ -45,12 +47,16 @@ RENEW = int(AcknowledgeType.RENEW)
 """A plain number, because it is compared for every record."""
 
 
+Later = Callable[[float, Callable[[], None]], TimerHandle]
+"""Calls a function after a time in seconds."""
+
+
 class HeldRecords:
     """The table of one partition's held records: open, settled and to be renewed."""
 
     __slots__ = (
-        "_columns", "_gaps", "_locks", "_locks_max", "_on_renewal", "_open", "_renewals",
-        "_renewing", "_reported", "_settled", "_stale", "explicit", "key", "lost",
+        "_columns", "_gaps", "_kept", "_later", "_locks", "_locks_max", "_on_renewal", "_open",
+        "_renewals", "_renewing", "_reported", "_settled", "_stale", "explicit", "key", "lost",
         "on_settled", "superseded", "topic_partition",
     )  # fmt: skip
 
@@ -61,6 +67,7 @@ class HeldRecords:
         *,
         explicit: bool,
         on_renewal: Callable[[], None] = lambda: None,
+        later: Later | None = None,
     ) -> None:
         self.key = key
         self.topic_partition = topic_partition
@@ -68,6 +75,8 @@ class HeldRecords:
         self.on_settled: Callable[[], None] | None = None
         """Called when a record is settled; None unless a poll waits for room in the window."""
         self._on_renewal = on_renewal
+        self._later = later  # None if the broker delays released records by itself.
+        self._kept: dict[tuple[AcquisitionLock, int], TimerHandle] = {}
         self._columns: list[HeldColumns] = []
         self._renewing: list[AcquisitionLock] = []
         self._locks: list[AcquisitionLock] = []
@@ -217,6 +226,44 @@ class HeldRecords:
                 self.on_settled()
         else:
             self._settle_otherwise(lock, offset, ack_type)
+
+    def release_after(self, lock: AcquisitionLock, offset: int, delay_ms: int) -> None:
+        """Release a record that is to be delivered again after a delay.
+
+        If the broker has no delays, the record stays open until its delay is over.  Its lock is
+        renewed like that of any open record.
+        """
+        if self._later is None or not delay_ms:
+            self.settle(lock, offset, released_after(delay_ms))
+            return
+        self._check_explicit(offset)
+        if self._open.get(offset) is not lock:
+            raise IllegalStateError(
+                f"{self._where(offset)} can't be released later: it is settled, or was delivered "
+                "again"
+            )
+        self._forget_kept(lock, offset)
+        release = partial(self._release_kept, lock, offset)
+        self._kept[lock, offset] = self._later(delay_ms / 1000, release)
+
+    @property
+    def kept_count(self) -> int:
+        """The number of open records that are kept until their delay is over."""
+        return sum(self._is_open(lock, offset) for lock, offset in self._kept)
+
+    def _is_open(self, lock: AcquisitionLock, offset: int) -> bool:
+        return self._open.get(offset) is lock or (lock, offset) in self.superseded
+
+    def _forget_kept(self, lock: AcquisitionLock, offset: int) -> None:
+        timer = self._kept.pop((lock, offset), None)
+        if timer is not None:
+            timer.cancel()
+
+    def _release_kept(self, lock: AcquisitionLock, offset: int) -> None:
+        self._forget_kept(lock, offset)
+        # It may have been settled otherwise in the meantime.
+        if self._is_open(lock, offset):
+            self.settle(lock, offset, AcknowledgeType.RELEASE)
 
     def settle_offset(self, offset: int, ack_type: int) -> None:
         """Set the acknowledgement type of the record, or unreadable offset, at this offset."""
@@ -391,6 +438,8 @@ class HeldRecords:
 
     def forget_open(self) -> None:
         """Forget the open records; settling them later raises IllegalStateError."""
+        for lock, offset in tuple(self._kept):
+            self._forget_kept(lock, offset)
         for lock in set(self._open.values()):
             lock.open = 0
         self._open = {}
@@ -409,6 +458,9 @@ class HeldRecords:
         self._gaps = []
         self._renewals = {}
         self._renewing = []
+        # Nothing is left to wait for: they are reported with this error.
+        for lock, offset in tuple(self._kept):
+            self._release_kept(lock, offset)
 
     def _where(self, offset: int) -> str:
         return f"topic {self.topic!r} partition {self.partition} offset {offset}"

@@ -50,6 +50,9 @@ class LockHolder(Protocol):
     def settle(self, lock: AcquisitionLock, offset: int, ack_type: int) -> None:
         """Set, or change, the acknowledgement type of a record handed out under ``lock``."""
 
+    def release_after(self, lock: AcquisitionLock, offset: int, delay_ms: int) -> None:
+        """Release a record that is to be delivered again after a delay."""
+
     def settle_range(self, lock: AcquisitionLock, first: int, end: int, ack_type: int) -> None:
         """Set, or change, the acknowledgement type of unreadable offsets under ``lock``."""
 

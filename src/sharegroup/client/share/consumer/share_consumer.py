@@ -592,9 +592,9 @@ class ShareConsumer:
             self._accept_open()
         elif not self._config.has_window:
             for table in self._member.tables():
-                if table.open_count:
+                if unsettled_count := table.open_count - table.kept_count:
                     raise IllegalStateError(
-                        f"{table.open_count} records of topic {table.topic!r} partition "
+                        f"{unsettled_count} records of topic {table.topic!r} partition "
                         f"{table.partition} are not acknowledged; in explicit mode, acknowledge "
                         "them before the next poll, or set in_flight_max to keep records in flight"
                     )

@@ -21,6 +21,7 @@ request, so that they cannot fail with them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +45,8 @@ from sharegroup.client.share.session.share_session import (
 from sharegroup.client.together import event_within
 from sharegroup.errors import KafkaError, NetworkException, ShareSessionNotFound
 from sharegroup.ids import TopicIdPartition
+
+log = logging.getLogger(__name__)
 
 IN_VAIN_MAX = 3
 """Number of immediate empty answers in a row without a pause; usually a broker parks a fetch."""
@@ -113,6 +116,7 @@ class ShareNode:
         self._backoff = cluster.backoff()
         self._paused_until = 0.0
         self._in_vain = 0
+        self._has_said_held = False
 
     # Held records.
 
@@ -442,6 +446,7 @@ class ShareNode:
                 self._where(partition.key),
                 explicit=self._config.explicit,
                 on_renewal=self._wake.set,
+                later=None if self._session.reads_delays else self._hold,
             )
         # From the time of sending, as in `_read`.
         deadline = answer.sent_at + self._lock_ms / 1000
@@ -461,6 +466,20 @@ class ShareNode:
         for lock in locks:
             held.acquired(lock)
         outcome.parcels.append(Parcel(held, partition.records, locks))
+
+    def _hold(self, seconds: float, release: Callable[[], None]) -> asyncio.TimerHandle:
+        """Release a record later; log once that this broker cannot."""
+        assert self._task is not None, "a record was fetched, so the task runs"
+        if not self._has_said_held:
+            self._has_said_held = True
+            log.info(
+                "event=release.held group=%s node=%s reason='the broker has no delays for released "
+                "records, so this consumer keeps each until its delay is over, if its lock lasts "
+                "that long'",
+                self._session.member.group_id,
+                self.node_id,
+            )
+        return self._task.get_loop().call_later(seconds, release)
 
     def _lose(
         self, tables: Iterable[HeldRecords], error: KafkaError, outcome: RequestOutcome

@@ -8,6 +8,8 @@ long run has its own range with one type:
     types     A  R  A  A  A  A ..................  A   ->   (had the run 12..90 been short)
 
 A run longer than `LONG_RUN` offsets is long; Kafka's own client uses the same length.
+
+A release with a delay of its own is a type, too: `released_after`.  A batch has one delay.
 """
 
 from __future__ import annotations
@@ -15,9 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
 
 LONG_RUN = 10
+
+TYPE_BITS = 8
+TYPE_MASK = (1 << TYPE_BITS) - 1
+
+
+def released_after(delay_ms: int) -> int:
+    """Return the type of a release with this delay; 0 means that the group's does not apply."""
+    return AcknowledgeType.RELEASE | (delay_ms + 1) << TYPE_BITS
 
 
 class AckRun(NamedTuple):
@@ -76,12 +86,14 @@ class Offsets(Sequence[int]):
 class AcknowledgementBatch(NamedTuple):
     """An acknowledgement batch as a request has it: both offsets are included.
 
-    ``acknowledge_types`` has one element, or one for each offset.
+    ``acknowledge_types`` has one element, or one for each offset.  ``delay_ms`` is the delay of the
+    records that it releases; `GROUPS_DELAY` means that of the group.
     """
 
     first_offset: int
     last_offset: int
     acknowledge_types: tuple[int, ...]
+    delay_ms: int = GROUPS_DELAY
 
 
 def runs_of(offsets: Sequence[int], types: Sequence[int]) -> Iterator[AckRun]:
@@ -109,11 +121,11 @@ def batches_of(runs: Iterable[AckRun]) -> tuple[AcknowledgementBatch, ...]:
     shared: list[AckRun] = []
     for run in sorted(runs):
         is_long = run.end - run.first > LONG_RUN
-        if shared and (is_long or run.first != shared[-1].end):
+        if shared and (is_long or not _joins(shared[-1], run)):
             batches.append(_together(shared))
             shared = []
         if is_long:
-            batches.append(AcknowledgementBatch(run.first, run.end - 1, (run.ack_type,)))
+            batches.append(_together([run]))
         else:
             shared.append(run)
     if shared:
@@ -121,11 +133,17 @@ def batches_of(runs: Iterable[AckRun]) -> tuple[AcknowledgementBatch, ...]:
     return tuple(batches)
 
 
+def _joins(run: AckRun, after: AckRun) -> bool:
+    """Whether two runs can be in one batch: without a hole between them, and with one delay."""
+    return run.end == after.first and run.ack_type >> TYPE_BITS == after.ack_type >> TYPE_BITS
+
+
 def _together(runs: Sequence[AckRun]) -> AcknowledgementBatch:
-    """Join short runs, without a hole between them, to one batch."""
+    """Join runs that are in one batch."""
     first, last = runs[0].first, runs[-1].end - 1
-    ack_types = {run.ack_type for run in runs}
+    delay_ms = (runs[0].ack_type >> TYPE_BITS) - 1
+    ack_types = {run.ack_type & TYPE_MASK for run in runs}
     if len(ack_types) == 1:
-        return AcknowledgementBatch(first, last, (runs[0].ack_type,))
-    types = (run.ack_type for run in runs for _ in range(run.end - run.first))
-    return AcknowledgementBatch(first, last, tuple(types))
+        return AcknowledgementBatch(first, last, tuple(ack_types), delay_ms)
+    types = (run.ack_type & TYPE_MASK for run in runs for _ in range(run.end - run.first))
+    return AcknowledgementBatch(first, last, tuple(types), delay_ms)

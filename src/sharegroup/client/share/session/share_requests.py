@@ -13,18 +13,18 @@ from datetime import timedelta
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from kio.schema.share_acknowledge.v2.request import (
-    AcknowledgementBatch as AcknowledgeBatchMessage,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    ShareAcknowledgeRequest,
-)
 from kio.schema.types import GroupId as KioGroupId
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from sharegroup.client.share.session.acknowledgements import AcknowledgementBatch
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition
 from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
+from sharegroup.wire.messages.share_acknowledge_v2 import (
+    AcknowledgementBatch as AcknowledgeBatchMessage,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 from sharegroup.wire.messages.share_fetch_v2 import (
     AcknowledgementBatch as FetchBatchMessage,
     FetchPartition,
@@ -211,6 +211,7 @@ def _messages(
             # Not converted to i8 one by one: that would check ranges in Python, and these are
             # valid.
             acknowledge_types=batch.acknowledge_types,
+            redelivery_delay_ms=batch.delay_ms,
         )
         for batch in batches
     )

@@ -145,6 +145,11 @@ class ShareSession:
         return self._session.is_open and not self._is_cut()
 
     @property
+    def reads_delays(self) -> bool:
+        """Whether the broker reads the delay of a released record (ADR 0061)."""
+        return self._connection is not None and self._connection.reads_delays
+
+    @property
     def name(self) -> str:
         """A description of the session for error messages."""
         return (

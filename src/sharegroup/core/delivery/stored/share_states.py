@@ -29,9 +29,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
-from sharegroup.core.delivery.delivery import AVAILABLE, TERMINAL, Delta, RecordState, StateBatch
+from sharegroup.core.delivery.delivery import (
+    AVAILABLE,
+    TERMINAL,
+    Delta,
+    RecordState,
+    StateBatch,
+    joined,
+    still_due,
+)
 from sharegroup.core.delivery.offset_runs import OffsetRuns, Run
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
@@ -41,6 +50,7 @@ from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 # A statement is a delivery count and a state, compared in this order. So a count never decreases,
 # and a terminal state is final within one count. A statement that comes late, twice or in another
 # order changes nothing, so a repeated write is harmless (Kafka's PersisterStateBatchCombiner).
+# Between equal ones the later due time and the greater number of a reason hold, for the same end.
 #
 #     first   [100,106) available x1
 #     second  [102,104) acknowledged x1, [105,108) archived x2
@@ -51,11 +61,17 @@ from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 # value, and is not written.
 
 
-Known = tuple[int, RecordState]
-"""Delivery count and state, in the order in which they are compared."""
+Known = tuple[int, RecordState] | tuple[int, RecordState, int, int]
+"""Delivery count and state, and due time and reason if it has one, in the order of comparison.
+
+So a statement without them is a short tuple, which is less than one that begins alike.
+"""
 
 UNKNOWN: Known = (-1, AVAILABLE)
 """The value of an offset without a statement; less than any other."""
+
+KNOWN_MIN: Final = 2
+"""The number of elements of a statement without due time and reason."""
 
 
 def lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
@@ -63,11 +79,13 @@ def lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
 
     Offsets below the start are settled and ignored.
     """
-    for first, end, state, delivery_count in batches:
+    for first, end, state, delivery_count, due_ms, reason in batches:
         first = max(first, runs.start)
         if first >= end:
             continue
-        statement = (delivery_count, state)
+        statement: Known = (delivery_count, state)
+        if due_ms or reason:
+            statement = (delivery_count, state, due_ms, reason)
         # Before the map changes: offsets from here on are appended below.
         known_end = runs.end
         if first < known_end:
@@ -93,7 +111,11 @@ def forget_before(runs: OffsetRuns[Known], start_offset: int) -> None:
 def batches_of(runs: OffsetRuns[Known]) -> tuple[StateBatch, ...]:
     """Return the statements in order: without overlap, equal neighbours joined, holes left out."""
     return tuple(
-        StateBatch(first, end, value[1], value[0]) for first, end, value in runs if value != UNKNOWN
+        StateBatch(first, end, value[1], value[0])
+        if len(value) == KNOWN_MIN
+        else StateBatch(first, end, value[1], value[0], value[2], value[3])
+        for first, end, value in runs
+        if value != UNKNOWN
     )
 
 
@@ -164,6 +186,8 @@ SNAPSHOT_BYTES = 80
 """Bytes of a snapshot without batches in the log, without its group id."""
 
 STATE_BATCH_BYTES = 20
+DUE_BYTES = 11
+"""Bytes of a batch in a snapshot, and of its due time; a reason has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,8 +470,12 @@ class ShareStates:
         state = self._states.get(key)
         if state is None:
             return 0
-        batches = sum(1 for run in state.runs if run.value != UNKNOWN)
-        return SNAPSHOT_BYTES + len(key.group_id) + STATE_BATCH_BYTES * batches
+        batch_bytes = sum(
+            STATE_BATCH_BYTES + (DUE_BYTES if len(run.value) > KNOWN_MIN else 0)
+            for run in state.runs
+            if run.value != UNKNOWN
+        )
+        return SNAPSHOT_BYTES + len(key.group_id) + batch_bytes
 
     def is_cold(self, key: SharePartitionKey, *, since_ms: int) -> bool:
         """Return whether the last snapshot was written at or before that wall-clock time."""
@@ -500,8 +528,18 @@ class ShareStates:
         return _snapshot(state, update._replace(batches=batches), wall_ms)
 
 
+_due_time = attrgetter("due_ms")
+
+
 def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> ShareSnapshot:
-    """Return the next snapshot, with the state in ``everything``."""
+    """Return the next snapshot, with the state in ``everything``.
+
+    Due times that have passed are left out, so a snapshot has about as many batches as the share
+    partition has runs.
+    """
+    batches = everything.batches
+    if any(map(_due_time, batches)):
+        batches = joined(still_due(batches, wall_ms), start_offset=UNDECIDED)
     return ShareSnapshot(
         key=everything.key,
         snapshot_epoch=state.snapshot_epoch + 1,
@@ -511,7 +549,7 @@ def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> Shar
         delivery_complete_count=everything.delivery_complete_count,
         create_timestamp=wall_ms,
         write_timestamp=wall_ms,
-        batches=everything.batches,
+        batches=batches,
     )
 
 
