@@ -50,4 +50,5 @@ def test_verb_with_json_says_its_keys(words: str) -> None:
 
 @pytest.mark.parametrize("words", JSON_KEYS)
 def test_keys_are_those_of_a_verb_with_json(words: str) -> None:
-    assert any(words == verb or words.startswith(f"{verb} --") for verb in PRINTERS)
+    verbs_with_json = PRINTERS | RECORDS.keys()
+    assert any(words == verb or words.startswith(f"{verb} --") for verb in verbs_with_json)
