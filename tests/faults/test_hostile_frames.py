@@ -275,8 +275,8 @@ def test_a_megabyte_of_unknown_tags_is_skipped(closings: Closings) -> None:
 
 
 def unknown_tags(count: int) -> bytes:
-    """Empty ones, above all that any message knows."""
-    return uvarint(count) + b"".join(uvarint(100 + number) + b"\0" for number in range(count))
+    """Empty ones, above all that any message knows: our own tags begin at 10000."""
+    return uvarint(count) + b"".join(uvarint(20_000 + number) + b"\0" for number in range(count))
 
 
 def test_too_many_elements_in_one_message_close_the_connection(closings: Closings) -> None:
