@@ -14,10 +14,12 @@ import pytest
 from sharegroup.core.delivery.delivery import (
     ACQUIRED,
     AVAILABLE,
+    DELAYED,
     AckBatch,
     AcquireRequest,
     Delta,
     SharePartitionLimits,
+    still_due,
 )
 from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
@@ -27,6 +29,9 @@ from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 from tests.explore.share_partition_world import State, World, read, state_of
 
 A, B = MemberId("a"), MemberId("b")
+KINDS = [*((kind, 0) for kind in AcknowledgeType), (AcknowledgeType.RELEASE, 1)]
+"""The types of an acknowledgement, with a delay in ms."""
+
 Keys = tuple[int | None, ...]
 Pair = tuple[SharePartition, KeyOrder]
 Seen = tuple[State, int, tuple[int, ...]]
@@ -70,9 +75,9 @@ def steps(world: World, keys: Keys, frozen: bytes, now_ms: int) -> Iterator[tupl
                 pair[1].acquired(acquisition.ranges)
                 yield after("acquire", pair, acquisition.delta)
         for offset in range(world.log_end):
-            for kind in AcknowledgeType:
+            for kind, delay_ms in KINDS:
                 pair = loads(frozen)
-                ack = AckBatch(offset, offset + 1, (kind,))
+                ack = AckBatch(offset, offset + 1, (kind,), delay_ms)
                 try:
                     delta = pair[0].acknowledge(member_id, [ack], limits=limits, now_ms=now_ms)
                 except (InvalidRecordState, InvalidRequest):
@@ -83,16 +88,23 @@ def steps(world: World, keys: Keys, frozen: bytes, now_ms: int) -> Iterator[tupl
     pair = loads(frozen)
     yield after("expire", pair, pair[0].expire(limits=limits, now_ms=now_ms))
     pair = loads(frozen)
+    pair[1].available(pair[0].end_delays(now_ms=now_ms))
+    yield "due", pair, now_ms
+    pair = loads(frozen)
     yield after("log start", pair, pair[0].move_log_start(1))
     pair = loads(frozen)
     yield after("copied", pair, pair[0].archived([(0, world.log_end)]))
     pair = loads(frozen)
     yield "learn anew", learnt(pair[0], keys), now_ms
     start, _, batches = loads(frozen)[0].checkpoint()
+    batches = tuple(still_due(batches, now_ms))
     restored = SharePartition.restore(start, batches, log_end=world.log_end)
     yield "restart", learnt(restored, keys), now_ms
-    if pair[0].next_expiry_ms() is not None:
+    cells = state_of(world, loads(frozen)[0], now_ms).cells
+    if any(cell.lock_deadline_ms > 0 for cell in cells):
         yield "tick", loads(frozen), now_ms + 1
+    if any(cell.due_ms > 1 for cell in cells):
+        yield "delay over", loads(frozen), now_ms + 100
 
 
 def check(keys: Keys, state: State, free_offsets: tuple[int, ...]) -> None:
@@ -100,10 +112,10 @@ def check(keys: Keys, state: State, free_offsets: tuple[int, ...]) -> None:
     lowest: dict[int, int] = {}
     for offset, cell in enumerate(state.cells, state.start):
         key = keys[offset]
-        if cell.state not in (AVAILABLE, ACQUIRED):
+        if cell.state not in (AVAILABLE, ACQUIRED, DELAYED):
             continue
         is_first = key is None or key not in lowest
-        assert is_first or cell.state is not ACQUIRED, f"{offset} is held before its turn"
+        assert is_first or cell.state is AVAILABLE, f"{offset} was delivered before its turn"
         assert (offset in free_offsets) == (is_first and cell.state is AVAILABLE)
         if key is not None:
             lowest.setdefault(key, offset)

@@ -20,6 +20,7 @@ from sharegroup.core.delivery.delivery import (
     LogBatches,
     RecordState,
     SharePartitionLimits,
+    still_due,
 )
 from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
@@ -30,7 +31,7 @@ from tests.model.share_partition_model import AVAILABLE, Cell, PartitionModel, i
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 MEMBERS = st.sampled_from([MemberId("a"), MemberId("b")])
 KEYS = st.sampled_from([None, 1, 1, 2, 3])
-OPEN = {RecordState.AVAILABLE, RecordState.ACQUIRED}
+OPEN = {RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.DELAYED}
 
 
 class KeyOrderMachine(RuleBasedStateMachine):
@@ -113,11 +114,15 @@ class KeyOrderMachine(RuleBasedStateMachine):
         ]
 
     @precondition(lambda self: self.held())
-    @rule(data=st.data(), kind=st.sampled_from([1, 1, 2, 2, 3, 0]))
-    def settle(self, data: st.DataObject, kind: int) -> None:
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from([1, 1, 2, 2, 3, 0]),
+        delay_ms=st.sampled_from([0, 1, 300]),
+    )
+    def settle(self, data: st.DataObject, kind: int, delay_ms: int) -> None:
         offset = data.draw(st.sampled_from(sorted(self.held())))
         member_id = MemberId(self.held()[offset])
-        ack = AckBatch(offset, offset + 1, (kind,))
+        ack = AckBatch(offset, offset + 1, (kind,), delay_ms)
         cell = self.cells()[offset]
         if cell.lock_deadline_ms > self.now_ms:
             self.note(
@@ -142,6 +147,11 @@ class KeyOrderMachine(RuleBasedStateMachine):
     def expire(self, ms: int) -> None:
         self.now_ms += ms
         self.note(self.partition.expire(limits=self.limits, now_ms=self.now_ms))
+
+    @rule(ms=st.sampled_from([100, 300]), runs_max=st.sampled_from([1, 10]))
+    def end_delays(self, ms: int, runs_max: int) -> None:
+        self.now_ms += ms
+        self.order.available(self.partition.end_delays(now_ms=self.now_ms, runs_max=runs_max))
 
     @rule(dead_letters=st.booleans())
     def configure(self, *, dead_letters: bool) -> None:
@@ -182,6 +192,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
             self.partition = loads(dumps(self.partition))
         else:
             start, _, batches = self.partition.checkpoint()
+            batches = tuple(still_due(batches, self.now_ms))
             self.partition = SharePartition.restore(start, batches, log_end=len(self.keys))
         self.order = KeyOrder(self.partition.start_offset)
 

@@ -286,14 +286,16 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def end_delays(self, runs_max: int) -> None:
         over = self.model.over(self.now_ms)
         ended = self.partition.end_delays(now_ms=self.now_ms, runs_max=runs_max)
-        assert ended == bool(over)
+        assert bool(ended) == bool(over)
         waiting = {
             offset
             for run in self.partition.runs()
             if run.value.state is RecordState.DELAYED
             for offset in range(run.first, run.end)
         }
-        self.model.end_delays(offset for offset in over if offset not in waiting)
+        given_back = [offset for offset in over if offset not in waiting]
+        assert [offset for first, end in ended for offset in range(first, end)] == given_back
+        self.model.end_delays(given_back)
         if runs_max == 1_000:
             assert not self.model.over(self.now_ms)
 

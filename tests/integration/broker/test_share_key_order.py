@@ -35,6 +35,7 @@ from tests.integration.broker.test_share_isolation import log_of, write
 from tests.unit.storage.logs import abort, transactional
 
 ORDER_BY = "sharegroup.order.by"
+DELAY = "sharegroup.redelivery.delay.ms"
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
@@ -65,6 +66,29 @@ async def offsets(broker: Broker, member: ShareMember, records_max: int = 10) ->
 async def all_learnt(broker: Broker) -> None:
     while is_learning(broker):
         await asyncio.sleep(0.001)
+
+
+async def waits_for(
+    broker: Broker, member: ShareMember, expected: list[int], *, seconds: float
+) -> None:
+    """A fetch waits for delayed records, does not look again and again, and gets them when due."""
+    task = await waiting(broker, request(member, max_wait=timedelta(seconds=5)))
+    [live] = broker.running.parts.share_partitions
+    await turns()
+    look_count = live.look_count
+    broker.clock.advance(seconds - 0.101)
+    await turns()
+    assert (task.done(), live.look_count) == (False, look_count)
+    broker.clock.advance(0.101)
+    taken = records(await task)
+    assert [offset for first, last, _ in taken for offset in range(first, last + 1)] == expected
+    member.session_epoch += 1
+
+
+async def turns() -> None:
+    """Twenty turns of the event loop, in which a fetch that looks again and again would do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def is_learning(broker: Broker) -> bool:
@@ -187,6 +211,75 @@ def test_setting_can_change_while_records_are_held(tmp_path: Path) -> None:
         await alter_group(broker, ORDER_BY, "none")
         assert await offsets(broker, member) == [2, 3]
         assert broker.running.parts.share_partitions.key_orders.record_count == 0
+
+    run(scenario, tmp_path)
+
+
+def test_delayed_record_blocks_its_key_until_it_is_due(tmp_path: Path) -> None:
+    """Whoever waits for it is not asked to look again and again, and gets it when it is due."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter_group(broker, DELAY, "1000")
+        await ordered(broker, "aab", "-")
+        assert await offsets(broker, member) == [0, 2, 3]
+        await settle(broker, member, (0, RELEASE), (3, RELEASE))
+        assert await offsets(broker, member) == []
+        await waits_for(broker, member, [0, 3], seconds=1.1)
+        await settle(broker, member, (0, ACCEPT))
+        assert await offsets(broker, member) == [1]
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["restart", "unload", "setting"])
+def test_delayed_record_blocks_its_key_when_keys_are_learnt_anew(
+    tmp_path: Path, ending: str
+) -> None:
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        await broker.create_topic("orders", 1)
+        await alter_group(broker, "share.auto.offset.reset", "earliest")
+        await alter_group(broker, DELAY, "1000")
+        member = await joined(broker)
+        await ordered(broker, "aab")
+        assert await offsets(broker, member) == [0, 2]
+        await settle(broker, member, (0, RELEASE), (2, ACCEPT))
+        if ending == "restart":
+            await broker.stop()
+            broker = await Broker.start(None, str(tmp_path))
+            member = await joined(broker)
+        elif ending == "unload":
+            [live] = broker.running.parts.share_partitions
+            broker.running.parts.share_partitions.unload(live.key)
+        else:
+            await alter_group(broker, DELAY, "2000")
+        try:
+            assert await offsets(broker, member) == []
+            broker.clock.advance(1.1)
+            assert await offsets(broker, member) == [0]
+            await settle(broker, member, (0, ACCEPT))
+            assert await offsets(broker, member) == [1]
+        finally:
+            await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_records_that_were_delayed_before_they_were_ordered_come_in_order(tmp_path: Path) -> None:
+    """The delay of the second ends after the first is settled, that of the third before."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter_group(broker, DELAY, "1000")
+        await produce(broker, "aaa")
+        assert await offsets(broker, member) == [0, 1, 2]
+        await settle(broker, member, (1, RELEASE), (2, RELEASE))
+        await produce(broker, "b")
+        await alter_group(broker, ORDER_BY, "key")
+        assert await offsets(broker, member) == [3]
+        await settle(broker, member, (0, ACCEPT))
+        await waits_for(broker, member, [1], seconds=1.1)
+        await settle(broker, member, (1, ACCEPT))
+        assert await offsets(broker, member) == [2]
 
     run(scenario, tmp_path)
 

@@ -585,7 +585,9 @@ class SharePartitions:
 
     def _expire(self, live: LiveSharePartition, now_ms: int) -> None:
         """Release records whose locks have expired, and end delays, up to `RUNS_AT_ONCE` runs."""
-        if live.state.end_delays(now_ms=now_ms, runs_max=RUNS_AT_ONCE):
+        if due := live.state.end_delays(now_ms=now_ms, runs_max=RUNS_AT_ONCE):
+            if live.key_order is not None:
+                live.key_order.order.available(due)
             self._waiting.wake(live.key)
         limits = self._settings.limits(live.key.group_id)
         acquired_before = live.state.snapshot().acquired_count

@@ -9,11 +9,13 @@ settled is free; the others wait until it is. Records without a key are always f
 
 Only a hash of a key is kept, so two keys may share a chain: that delays records but never delivers
 two of a key. ARCHIVING counts as settled. A record that is released, or whose lock ends, stays the
-first of its chain, so it is delivered again before all others of its key.
+first of its chain, so it is delivered again before all others of its key. If it is released with a
+delay, its key waits until the delay is over.
 
 The caller adds the records of the log in order (`KeyOrder.learn`) and reports each change of the
-share partition (`KeyOrder.follow`). Nothing here is durable: a new object learns again from the
-start offset. Memory depends on the records with a key that are not settled, not on the offsets.
+share partition (`KeyOrder.follow`; `acquired` and `available` are the changes without a delta).
+Nothing here is durable: a new object learns again from the start offset. Memory depends on the
+records with a key that are not settled, not on the offsets.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 
 from sharegroup.core.delivery.acquisition import Range
-from sharegroup.core.delivery.delivery import ACQUIRED, AVAILABLE, Acquired, Delta
+from sharegroup.core.delivery.delivery import AVAILABLE, IN_MEMORY, Acquired, Delta
 from sharegroup.core.delivery.share_partition import SharePartition
 
 NO_OFFSET = 2**63 - 1
@@ -52,7 +54,7 @@ class KeyOrder:
         self._behind: dict[int, int] = {}
         """The next offset of a chain; it may be settled, if the log lost it before its turn."""
         self._held: set[int] = set()
-        """Acquired records behind the first of their chain, from before they were ordered."""
+        """Acquired or delayed records behind the first of their chain, from before the order."""
         self._free: list[Range] = []
         """The ranges of the free records, in order and without overlaps."""
 
@@ -75,12 +77,13 @@ class KeyOrder:
         for run in partition.runs(first):
             if run.first >= end:
                 break
-            is_open = run.value.state is AVAILABLE or run.value.state is ACQUIRED
+            is_taken = run.value.state in IN_MEMORY
+            is_open = is_taken or run.value.state is AVAILABLE
             run_end = min(run.end, end)
             while offset < run_end:
                 if is_open and offset >= run.first:
                     self._link(offset, digest)
-                    if run.value.state is ACQUIRED and self._first_of[digest] != offset:
+                    if is_taken and self._first_of[digest] != offset:
                         self._held.add(offset)
                 offset, digest = next(keyed, (NO_OFFSET, 0))
             if run.value.state is AVAILABLE:
@@ -94,15 +97,20 @@ class KeyOrder:
             self._start = delta.start_offset
             self.known_end = max(self.known_end, delta.start_offset)
         for batch in delta.batches:
-            if batch.state is AVAILABLE:
-                self._release(batch.first, min(batch.end, self.known_end))
-            else:
+            if batch.state is not AVAILABLE:
                 self._settle(batch.first, batch.end)
+            elif not batch.due_ms:
+                self._release(batch.first, min(batch.end, self.known_end))
 
     def acquired(self, ranges: Iterable[Acquired]) -> None:
         """Note that free records were acquired."""
         for first, end, _ in ranges:
             self._take(first, end)
+
+    def available(self, ranges: Iterable[Range]) -> None:
+        """Note that delayed records are available again."""
+        for first, end in ranges:
+            self._release(first, min(end, self.known_end))
 
     def free(self, count_max: int = NO_OFFSET, *, end: int = NO_OFFSET) -> list[Range]:
         """Return the lowest free ranges below ``end``, until they hold ``count_max`` records."""

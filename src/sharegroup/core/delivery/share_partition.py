@@ -352,14 +352,14 @@ class SharePartition:
         """
         return self._release_held(self._locks.pop_due(now_ms, runs_max=runs_max), limits)
 
-    def end_delays(self, *, now_ms: int, runs_max: int = EVERY_RUN) -> bool:
+    def end_delays(self, *, now_ms: int, runs_max: int = EVERY_RUN) -> list[Range]:
         """Make records available whose delay is over, from ``runs_max`` runs at most.
 
-        Returns whether there were any. Nothing is written, because they are stored as available.
-        Call it again while `next_expiry_ms` has passed.
+        Returns their ranges. Nothing is written, because they are stored as available. Call it
+        again while `next_expiry_ms` has passed.
         """
         if not self._counts[DELAYED]:
-            return False
+            return []
         due = self._delays.pop_due(now_ms, runs_max=runs_max)
         self._change(
             [
@@ -368,7 +368,7 @@ class SharePartition:
             ],
             was=DELAYED,
         )
-        return bool(due)
+        return [(first, end) for first, end, _ in due]
 
     def move_log_start(self, log_start: int) -> Delta | None:
         """Forget all records below ``log_start``, even acquired ones: the log has deleted them."""
