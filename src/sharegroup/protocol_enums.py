@@ -243,6 +243,12 @@ DELAY_TAG = 10_000
 GROUPS_DELAY = -1
 """The value of that field that stands for the delay of the group."""
 
+DELAY_MS_MAX = 24 * 3_600_000
+"""The longest delay of released records, in a request and in the settings of a group.
+
+A stored due time that is further away is of a clock that was wrong.
+"""
+
 DELAY_FEATURE = "sharegroup.redelivery"
 """The feature that a broker names as supported in ApiVersions if it reads that field."""
 

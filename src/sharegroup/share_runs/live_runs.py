@@ -120,7 +120,7 @@ async def _ask(url: str, query: Mapping[str, object], timeout_ms: int) -> tuple[
     except OSError as error:
         raise LiveRunsError(
             f"no response from {url}: {error}; check that a broker listens there "
-            "(sharegroup serve --metrics-port PORT), or leave out --metrics for the durable state"
+            "(sharegroup serve --metrics-port PORT), or leave out --metrics to ask the coordinator"
         ) from error
     except ForeignDocument as error:
         raise _foreign(url, error) from error

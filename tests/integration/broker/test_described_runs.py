@@ -26,7 +26,7 @@ from tests.integration.broker import test_acl_requests as acl_scene
 from tests.integration.broker.test_share_fetch import produce, run
 
 MANY_RUNS = 20_000
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, DELAYED = 0, 1, 2, 3, 4, 5
 
 
 async def ask(
@@ -108,6 +108,25 @@ def test_share_partition_out_of_use_has_its_stored_runs(tmp_path: Path) -> None:
             (3, 3, ARCHIVED, 1, None),
         ]
         assert (found.end_offset, found.high_watermark) == (4, 6)
+
+    run(scenario, tmp_path)
+
+
+def test_stored_delay_is_shown_until_it_is_over(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, _: ShareMember) -> None:
+        broker.running.parts.share_partitions.unload_group(GroupId("g"))
+        await produce(broker, 3)
+        due_ms = broker.running.parts.clock.wall_ms() + 10_000
+        batches = [
+            StateBatch(0, 1, RecordState.AVAILABLE, 1, due_ms),
+            StateBatch(1, 2, RecordState.AVAILABLE, 1),
+            StateBatch(2, 3, RecordState.ARCHIVING, 1, 0, 1),
+        ]
+        await store(broker, "g", "orders", 0, batches)
+        states = [run.state for run in (await page(broker)).runs]
+        assert states == [DELAYED, AVAILABLE, ARCHIVING]
+        broker.clock.advance(10)
+        assert [run.state for run in (await page(broker)).runs] == [AVAILABLE, AVAILABLE, ARCHIVING]
 
     run(scenario, tmp_path)
 

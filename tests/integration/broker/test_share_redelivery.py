@@ -10,8 +10,7 @@ import pytest
 
 from sharegroup.broker.share.due_times import DueTimes
 from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
-from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import DELAY_MS_MAX, AcknowledgeType
 from sharegroup.testing.virtual_time import ManualClock
 from sharegroup.wire.messages import share_acknowledge_v2 as messages
 from tests.faults.in_process import Broker, ShareMember

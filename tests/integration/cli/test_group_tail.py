@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -112,6 +113,28 @@ def test_states_offsets_and_limit_select_records(
 ) -> None:
     printed = tail(f"{TOPIC} --group {TOPIC} --json {words}")
     assert [row["offset"] for row in documents(printed)] == offsets
+
+
+def test_delayed_record_is_not_settled(bootstrap: str, tail: Tail) -> None:
+    set_up(bootstrap, "later")
+    asyncio.run(produce(bootstrap, "later"))
+
+    async def release_one() -> None:
+        async with ShareConsumer(
+            "later",
+            bootstrap_servers=bootstrap,
+            group_id="later",
+            share_acknowledgement_mode="explicit",
+        ) as consumer:
+            first, *others = await consumer.poll(timeout=5)
+            first.release(delay=timedelta(hours=1))
+            for record in others:
+                record.accept()
+            await consumer.commit()
+
+    asyncio.run(release_one())
+    found = documents(tail("later --group later --json"))
+    assert [(row["offset"], row["state"]) for row in found] == [(4, "delayed")]
 
 
 def test_without_records_the_states_are_named(tail: Tail) -> None:

@@ -14,14 +14,11 @@ from sharegroup.core.delivery.delivery import (
     StateBatch,
     still_due,
 )
-from sharegroup.core.delivery.redelivery import (
-    DELAY_MS_MAX,
-    RedeliveryDelay,
-    due_time,
-)
+from sharegroup.core.delivery.redelivery import RedeliveryDelay, due_time
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRequest
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import DELAY_MS_MAX
 
 A = MemberId("a")
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

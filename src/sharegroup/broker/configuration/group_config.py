@@ -18,10 +18,10 @@ from sharegroup.broker.configuration.config_values import (
     key,
 )
 from sharegroup.broker.configuration.consumer_group_config import ModernGroupConfig
-from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
 from sharegroup.core.groups.share import sizes as share_group_sizes
 from sharegroup.core.sessions import user_part as session_sizes
 from sharegroup.errors import InvalidConfig
+from sharegroup.protocol_enums import DELAY_MS_MAX
 
 DEFAULT_PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister"
 NO_OP_PERSISTER = "org.apache.kafka.server.share.persister.NoOpStatePersister"

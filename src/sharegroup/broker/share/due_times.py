@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from sharegroup.broker.clock import Clock
 from sharegroup.core.delivery.delivery import Delta, StateBatch, still_due
-from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
+from sharegroup.protocol_enums import DELAY_MS_MAX
 
 DRIFT_MS_MAX = 1_000
 """Drift of the two clocks below which their distance is not taken anew.

@@ -134,8 +134,7 @@ def command(
     if is_durable and metrics_url is not None:
         raise click.UsageError("expected one of --durable and --metrics")
     if metrics_url is None:
-        source = _durable if is_durable else _listed
-        question = partial(source, access, group_id, place, runs_max)
+        question = partial(_of_cluster, access, group_id, place, is_durable, runs_max)
     else:
         question = partial(_live, base_url(metrics_url), access, group_id, place, runs_max)
     show(access, form, question)
@@ -174,24 +173,20 @@ async def _live(
     return _listing(group, shown, empty)
 
 
-async def _listed(
-    access: Access, group: str, place: Place, runs_max: int, admin: AdminClient
+async def _of_cluster(
+    access: Access, group: str, place: Place, is_durable: bool, runs_max: int, admin: AdminClient
 ) -> Listing:
-    try:
-        wanted = await share_partitions_at(admin, group, place)
-        shown = await broker_runs(admin, group, wanted, runs_max=runs_max)
-    except UnsupportedVersion:
-        return await _durable(access, group, place, runs_max, admin)
-    return _listing(group, shown, f"Group {group!r} has no share partitions yet.")
-
-
-async def _durable(
-    access: Access, group: str, place: Place, runs_max: int, admin: AdminClient
-) -> Listing:
+    """Return the runs from the coordinator, or from the state topic if it lists none."""
     wanted = await share_partitions_at(admin, group, place)
-    shown = await stored_runs(access, admin, group, wanted, runs_max=runs_max) if wanted else []
     empty = f"Group {group!r} has no share partitions yet."
-    return _listing(group, shown, empty, remark=DURABLE_ONLY)
+    if not is_durable:
+        try:
+            listed = await broker_runs(admin, group, wanted, runs_max=runs_max)
+            return _listing(group, listed, empty)
+        except UnsupportedVersion:
+            pass  # Apache Kafka lists no runs.
+    stored = await stored_runs(access, admin, group, wanted, runs_max=runs_max) if wanted else []
+    return _listing(group, stored, empty, remark=DURABLE_ONLY)
 
 
 def _listing(

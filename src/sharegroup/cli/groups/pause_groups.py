@@ -1,7 +1,7 @@
 """``sharegroup groups pause`` and ``resume``: stop and start delivery to a share group.
 
-The state is the group's setting `PAUSED`, so it is durable, and who may alter the group's settings
-may pause it.  Apache Kafka has no such setting (KIP-1249 wishes for one).
+The state is the group's setting `PAUSED`, so it is durable and needs the right ALTER_CONFIGS on the
+group.  Apache Kafka has no such setting (KIP-1249 wishes for one).
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def _switch(groups: tuple[str, ...], access: Access, *, paused: bool, as_json: b
 async def _alter(
     admin: AdminClient, names: Iterable[str], *, paused: bool
 ) -> tuple[Outcome, list[str]]:
-    """Set the groups' setting; return the results, and the names of changed groups without any
-    trace in the cluster.
-    """
+    """Set the setting of groups; return the results, and the changed groups that do not exist."""
     described = await admin.describe_share_and_consumer_groups(names)
     results: Outcome = {}
     for name, found in described.items():

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from sharegroup.cli.common.cluster_access import Access, UnreadableBatches, telling_errors
+from sharegroup.cli.common.cluster_access import Access, UnreadableBatches
 from sharegroup.cli.common.options import gathered
 from sharegroup.cli.common.output import (
     complain,
@@ -30,7 +30,7 @@ from sharegroup.cli.common.output import (
     printable,
     terminal_width,
 )
-from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
+from sharegroup.cli.common.running import Stop, lacks_broker, telling_waits, until_stopped
 from sharegroup.cli.common.tables import table
 from sharegroup.cli.groups.group_runs import DURABLE_ONLY, share_partitions_at, stored_runs
 from sharegroup.cli.records.log_rows import log_row
@@ -49,12 +49,13 @@ from sharegroup.share_runs.share_runs import (
     ACQUIRED,
     ARCHIVING,
     AVAILABLE,
+    DELAYED,
     STATES,
     ShownSharePartition,
 )
 from sharegroup.wire.batches.records import DecodedRecord
 
-UNSETTLED = (AVAILABLE, ACQUIRED, ARCHIVING)
+UNSETTLED = (AVAILABLE, ACQUIRED, ARCHIVING, DELAYED)
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 10_000
 """Maximum of ``--limit``: the rows of a table are in memory."""
@@ -136,15 +137,6 @@ browsing_options = gathered(
     ),
 )
 """Adds the options of a group to a verb, which is called with ``browsed``; None: no group."""
-
-
-def browse(access: Access, browsed: Browsed, *, as_json: bool) -> int:
-    """Print records of a group by state; return the exit code."""
-    with telling_errors(access):
-        try:
-            return run(_Browsing(access, browsed, as_json).run)
-        except BrokenPipeError:
-            return 0  # The reader has seen enough.
 
 
 class GroupRecord(NamedTuple):
@@ -243,8 +235,8 @@ def _offsets(stretch: Sequence[ShareRun], reached: int) -> Iterator[tuple[int, S
             yield offset, of_run
 
 
-class _Browsing:
-    """One run of the verb."""
+class Browsing:
+    """One run of the verb with ``--group``: reads, and prints a table or JSON."""
 
     def __init__(self, access: Access, browsed: Browsed, as_json: bool) -> None:
         self._access = access

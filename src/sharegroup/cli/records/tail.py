@@ -34,7 +34,7 @@ from sharegroup.cli.common.output import complain
 from sharegroup.cli.common.running import Stop, lacks_broker, run, telling_waits, until_stopped
 from sharegroup.cli.records.formats.template import RecordFormatError
 from sharegroup.cli.records.formats.writing import RowWriter
-from sharegroup.cli.records.group_tail import Browsed, browse, browsing_options
+from sharegroup.cli.records.group_tail import Browsed, Browsing, browsing_options
 from sharegroup.cli.records.log_rows import coordinator_document, log_row
 from sharegroup.cli.records.record_formats import log_format_options
 from sharegroup.cli.records.standard_streams import write_all
@@ -169,7 +169,7 @@ def command(
     first, in a table or as JSON:
 
     \b
-        sharegroup tail orders --group billing                  available, acquired, archiving
+        sharegroup tail orders --group billing                  all but the settled records
         sharegroup tail orders --group billing --state acquired --limit 20 --json
 
     State, delivery count, member and lock need DESCRIBE on the group and the topic; keys, values
@@ -182,13 +182,15 @@ def command(
         selected = replace(
             browsed, topic=topic, first=wanted.first, end=wanted.end, partitions=wanted.partitions
         )
-        return browse(access, selected, as_json=click.get_current_context().params["as_json"])
-    if decode == STATE:
-        write = _state_writer(topic)
-    printing = _Printing(access, topic, wanted, write, max_messages)
+        as_json = click.get_current_context().params["as_json"]
+        job = Browsing(access, selected, as_json).run
+    else:
+        if decode == STATE:
+            write = _state_writer(topic)
+        job = _Printing(access, topic, wanted, write, max_messages).run
     with telling_errors(access):
         try:
-            return run(printing.run)
+            return run(job)
         except RecordFormatError as error:
             raise click.ClickException(str(error)) from error
         except BrokenPipeError:

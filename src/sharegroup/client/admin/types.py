@@ -197,7 +197,7 @@ class ShareRun:
     first_offset: int
     last_offset: int
     state: str
-    """``available``, ``acquired``, ``acknowledged``, ``archiving`` or ``archived``."""
+    """``available``, ``acquired``, ``acknowledged``, ``archiving``, ``archived`` or ``delayed``."""
     delivery_count: int
     member_id: str | None = None
     """The member that holds the acquisition lock; None unless the records are acquired."""

@@ -132,9 +132,9 @@ class Connection(asyncio.Protocol):
         self._failure: Exception | None = None
         self._versions: Mapping[int, Versions] = {}
         self.finalized_features: Mapping[str, int] = {}
+        """The feature levels in effect when the connection opened (KIP-584)."""
         self.reads_delays = False
         """Whether the broker reads the delay of a released record (ADR 0061)."""
-        """The feature levels in effect when the connection opened (KIP-584)."""
         self._answers = 0
         self._held: list[Iterable[bytes | bytearray | memoryview]] | None = None
         """Requests held back during a login on this open connection; None if there is none."""

@@ -42,10 +42,6 @@ RawRecord = tuple[bytes | None, bytes | None, int, Sequence[Header]]
 """A record to send: key, value, timestamp in milliseconds, headers."""
 
 
-EncodedRecord = tuple[bytes, int]
-"""A record to send whose content is encoded (`wire.batches.record_contents`), and its timestamp."""
-
-
 class Identity(NamedTuple):
     """The producer id and epoch of a batch; both are -1 if the producer is not idempotent."""
 
@@ -84,7 +80,7 @@ class Batch:
         self.done = done
         self.created_at = now
         self.records: list[Any] = []
-        """All of them are `RawRecord`, or with ``has_contents`` `EncodedRecord`."""
+        """All of them are `RawRecord`, or with ``has_contents`` `record_contents.EncodedRecord`."""
         self.has_contents = has_contents
         self.bytes = 0
         self.identity = ANONYMOUS

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sharegroup.client.metrics.client_metrics import PRODUCER
 from sharegroup.client.net import telemetry
@@ -27,7 +27,6 @@ from sharegroup.client.net.cluster import Cluster, Topic
 from sharegroup.client.produce.partition_queue import (
     RECORD_OVERHEAD_BYTES,
     Batch,
-    EncodedRecord,
     PartitionQueue,
     RawRecord,
     Written,
@@ -56,6 +55,10 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
     first_error,
 )
+
+if TYPE_CHECKING:
+    # Imported for its type alone: few producers send such records.
+    from sharegroup.wire.batches.record_contents import EncodedRecord
 
 CLOSE_SECONDS = 30.0
 UNCONFIRMED_SECONDS = 5.0

@@ -20,10 +20,9 @@ from sharegroup.core.delivery.delivery import (
     SharePartitionLimits,
 )
 from sharegroup.core.delivery.offset_runs import Run
-from sharegroup.core.delivery.redelivery import DELAY_MS_MAX
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
-from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
+from sharegroup.protocol_enums import DELAY_MS_MAX, GROUPS_DELAY, AcknowledgeType
 
 NO_JUDGEMENT = frozenset({AcknowledgeType.GAP, AcknowledgeType.RELEASE, AcknowledgeType.RENEW})
 """Acknowledgement types that do not say whether a record is good or bad."""

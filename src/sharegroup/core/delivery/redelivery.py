@@ -24,9 +24,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DELAY_MS_MAX = 24 * 3_600_000
-"""The longest delay. A stored due time that is further away is of a clock that was wrong."""
-
 DELAYED_MAX = 10_000
 """Number of delayed records of a share partition from which it delivers no new ones.
 

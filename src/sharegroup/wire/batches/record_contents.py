@@ -59,6 +59,7 @@ def encoded_names(names: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def batch_body(records: Iterable[EncodedRecord], first_timestamp: int) -> bytes:
+    """Return the records of a batch, uncompressed, from the attributes of the first one on."""
     parts: list[bytes] = []
     append = parts.append
     for index, (content, timestamp) in enumerate(records):

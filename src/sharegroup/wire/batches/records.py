@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import lt
 from struct import Struct
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -44,6 +44,10 @@ from sharegroup.wire.batches.batches import (
     scan,
 )
 from sharegroup.wire.batches.compression import DECOMPRESSED_BYTES_MAX, NONE, compress, decompress
+
+if TYPE_CHECKING:
+    # Imported for its type alone: few processes have such records.
+    from sharegroup.wire.batches.record_contents import EncodedRecord
 
 GUARD_BYTES = 32
 # The length field of a batch has 32 bits; smaller limits are those of producer and topic.
@@ -222,46 +226,33 @@ def encode_batch(
     """
     assert records, "a batch needs a record"
     has_time = records[0][2] != NO_TIMESTAMP
-
-    def builder() -> DefaultRecordBatchBuilder:
-        return DefaultRecordBatchBuilder(
-            MAGIC,
-            NONE,
-            int(is_transactional),
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            BATCH_BYTES_MAX,
-        )
-
+    builder = DefaultRecordBatchBuilder(
+        MAGIC,
+        NONE,
+        int(is_transactional),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        BATCH_BYTES_MAX,
+    )
     try:
-        batch = _built(builder(), records if has_time else _one_later(records))
+        batch = _built(builder, records if has_time else _one_later(records))
     except TypeError:  # The compiled codec refuses names of a subclass of str.
-        # Imported here because few processes ever write such a batch.
-        from sharegroup.wire.batches.record_contents import (
-            batch_body,
-            encoded_names,
-            record_content,
+        return encode_contents(
+            _contents(records),
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
         )
-
-        plain = [
-            (key, value, timestamp, [(str(name), content) for name, content in headers])
-            for key, value, timestamp, headers in records
-        ]
-        batch = _built(builder(), plain)
-        contents = []
-        for key, value, timestamp, headers in records:
-            names = encoded_names([name for name, _ in headers])
-            parts = [key, value, *(content for _, content in headers)]
-            contents.append((record_content(names, parts), timestamp))
-        batch = _with_body(batch, batch_body(contents, records[0][2]), codec=NONE)
     if not has_time:
         _set_times(batch, NO_TIMESTAMP, max(record[2] for record in records))
     return batch if codec == NONE else _compressed(batch, codec)
 
 
 def encode_contents(
-    records: Sequence[tuple[bytes, int]],
+    records: Sequence[EncodedRecord],
     *,
     codec: int = NONE,
     producer_id: int = NO_PRODUCER_ID,
@@ -292,6 +283,19 @@ def encode_contents(
     )
     body = compress(codec, batch_body(records, times[0]))
     return _with_body(bytearray(header_bytes(header)), body, codec=codec)
+
+
+def _contents(records: Iterable[Encodable]) -> list[EncodedRecord]:
+    """Return the contents of records, with the original bytes of all names."""
+    # Imported here because few processes ever write such a batch.
+    from sharegroup.wire.batches.record_contents import encoded_names, record_content
+
+    contents = []
+    for key, value, timestamp, headers in records:
+        names = encoded_names([name for name, _ in headers])
+        parts = [key, value, *(content for _, content in headers)]
+        contents.append((record_content(names, parts), timestamp))
+    return contents
 
 
 def _built(

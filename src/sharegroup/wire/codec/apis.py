@@ -1,9 +1,9 @@
 """The requests on the wire: key, name, versions, and the class for each.
 
 The tables are written out; a test compares them with kio's index.  Almost all classes are kio's;
-`DECLARED_HERE` names the versions that it does not have. The module of a message is
-imported when its version is first used. All modules together take a second to import, and a broker
-that serves one kind of client needs about twenty.
+`DECLARED_HERE` names the versions that it does not have, and `EXTENDED_HERE` those to which we add
+tagged fields. The module of a message is imported when its version is first used. All modules
+together take a second to import, and a broker that serves one kind of client needs about twenty.
 
 Kafka's rule for headers: an API's versions from ``flexible`` on use request header 2 and response
 header 1 (with tagged fields), older ones 1 and 0. The one exception is the response of ApiVersions,

@@ -69,7 +69,7 @@ class OffsetRun:
     first_offset: i64 = field(metadata={"kafka_type": "int64"})
     last_offset: i64 = field(metadata={"kafka_type": "int64"})
     state: i8 = field(metadata={"kafka_type": "int8"})
-    """The number of the state in `__share_group_state`; 1 is acquired."""
+    """The number of the state in `__share_group_state`; in memory 1 is acquired and 5 delayed."""
     delivery_count: i16 = field(metadata={"kafka_type": "int16"})
     member_id: str | None = field(metadata={"kafka_type": "string"}, default=None)
     """The member that holds the records; None unless they are acquired."""

@@ -8,10 +8,7 @@ from sharegroup.client.fetch.record_content import Field, RecordContent
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.errors import UnreadableBatch
-from sharegroup.protocol_enums import AcknowledgeType
-
-DELAY_MS_MAX = 24 * 3_600_000
-"""The longest delay of a release; brokers refuse longer ones."""
+from sharegroup.protocol_enums import DELAY_MS_MAX, AcknowledgeType
 
 TYPES = frozenset(int(kind) for kind in AcknowledgeType) - {int(AcknowledgeType.GAP)}
 """The acknowledgement types that an application may use."""
