@@ -165,8 +165,11 @@ class DeadLetterQueue:
                             or selection.matches(element, redriven=element.offset in done)
                         ]
                     if part or empty:
-                        made = [make(one) if isinstance(one, Letter) else one for one in part]
-                        redriven = frozenset(done).intersection(one.offset for one in made)
+                        made = [
+                            make(element) if isinstance(element, Letter) else element
+                            for element in part
+                        ]
+                        redriven = frozenset(done).intersection(element.offset for element in made)
                         yield Chunk(log_range.where.partition, made, redriven, end)
 
     async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
