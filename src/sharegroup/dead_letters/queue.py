@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Self, TypeVar, Unpack
 from uuid import UUID
@@ -130,7 +138,7 @@ class DeadLetterQueue:
         complete: bool = False,
         empty: bool = False,
         unreadable: Unreadable | None = None,
-    ) -> AsyncIterator[Chunk[Element]]:
+    ) -> AsyncGenerator[Chunk[Element], None]:
         """Read the letters that match, partition by partition, and yield what ``make`` returns.
 
         If nothing else is to be done with a letter before, it is made before the next record is
