@@ -110,6 +110,8 @@ class Stage:
     stopped_at: float = 0.0
     cuts: int = 0
     commander: Commander = field(init=False)
+    _left: dict[str, int] = field(default_factory=dict)
+    """The records that the groups have not finished, as of the last answer."""
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _to_be_cut: set[str] = field(default_factory=set)
     """Half of the workers at most: the others go on."""
@@ -173,7 +175,8 @@ class Stage:
         if not await self._until(self._finished, admin):
             # Judged all the same, because what has happened may say why.
             self.commander.problems.append(
-                f"not every record had its end after {self.plan.finish_seconds_max} s"
+                f"not every record had its end after {self.plan.finish_seconds_max} s; records "
+                f"that are left: {self._left}"
             )
         ending = asyncio.create_task(self.commander.end())
         while not ending.done():
@@ -234,14 +237,15 @@ class Stage:
     async def _finished(self, admin: AdminClient) -> bool:
         """Whether nothing is left to be done: neither for the groups nor in the tiers."""
         try:
-            return (
-                await share_lag(admin) == 0
-                and await tier_lag(admin) == 0
-                and await keyed_lag(admin) == 0
-                and await share_lag(admin, SINK, {OUTPUTS}) == 0
-            )
+            self._left = {
+                GROUP: await share_lag(admin),
+                "tiers": await tier_lag(admin),
+                KEYED: await keyed_lag(admin),
+                SINK: await share_lag(admin, SINK, {OUTPUTS}),
+            }
         except KafkaError:
             return False  # The broker is away; asked again.
+        return not any(self._left.values())
 
     # Processes.
 
