@@ -172,6 +172,21 @@ def test_limits_hold_where_nobody_would_be_left_out(group: tuple, width: Width) 
 
 
 @settings(derandomize=True)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5))
+def test_no_place_stays_free_when_partitions_may_have_another_member(
+    member_count: int, partition_count: int, sharing: int
+) -> None:
+    """In whatever order the hashes of the members let them choose."""
+    names, narrow = many(member_count), Width(32, sharing)
+    before = wide(names, {}, partition_count, narrow)
+    width = Width(32, sharing + 1)
+    assigned = wide(names, before, partition_count, width)
+    places = width.places(member_count, partition_count)
+    assert sum(holders(assigned).values()) == places
+    assert max(holders(assigned).values()) == -(-places // partition_count)
+
+
+@settings(derandomize=True)
 @given(groups(equal=False), widths)
 def test_assigning_again_moves_nothing(group: tuple, width: Width) -> None:
     wants, current, partitions = group

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import chain, islice, product
 from typing import NamedTuple
 
 from sharegroup.ids import MemberId, TopicIdPartition
@@ -90,32 +90,82 @@ def hand_out(
 ) -> None:
     """Give free places to members below quota: in partitions with few members, then by hash.
 
-    A place stays free if its partition has only members that are at their quota or have it already.
+    A place stays free if nobody below quota can have it, and nobody got a partition in exchange for
+    which it could be taken.
     """
     levels: dict[int, list[TopicIdPartition]] = {}
     for target, member_ids in holders.items():
         if len(member_ids) < sharing_max:
             levels.setdefault(len(member_ids), []).append(target)
     hashes: dict[TopicIdPartition, int] = {}
+    new: dict[MemberId, list[TopicIdPartition]] = {}
     for member_id, share in held.items():
         missing = quotas[member_id] - len(share)
-        if missing <= 0:
-            continue
-        member_hash = _member_hash(member_id)
-        for count in sorted(levels):
-            chosen = _take(levels[count], share, missing, member_hash, hashes)
-            if not levels[count]:
-                del levels[count]
-            for target in chosen:
+        if missing > 0 and levels:
+            new[member_id] = _choose(member_id, share, missing, levels, sharing_max, hashes)
+            for target in new[member_id]:
                 holders[target].append(member_id)
-                if count + 1 < sharing_max:
-                    levels.setdefault(count + 1, []).append(target)
-            share.update(chosen)
-            missing -= len(chosen)
-            if not missing:
-                break
-        if not levels:
-            return
+    below_quota = [name for name, share in held.items() if len(share) < quotas[name]]
+    for member_id, target in product(below_quota, chain.from_iterable(levels.values())):
+        missing = quotas[member_id] - len(held[member_id])
+        places = min(missing, sharing_max - len(holders[target]))
+        while places > 0 and _exchange(member_id, target, held, holders, new):
+            places -= 1
+
+
+def _choose(
+    member_id: MemberId,
+    share: set[TopicIdPartition],
+    missing: int,
+    levels: dict[int, list[TopicIdPartition]],
+    sharing_max: int,
+    hashes: dict[TopicIdPartition, int],
+) -> list[TopicIdPartition]:
+    """Add up to ``missing`` partitions to a member's share and return them; they rise a level.
+
+    ``levels`` has the partitions with free places by their number of members.
+    """
+    member_hash, chosen = _member_hash(member_id), list[TopicIdPartition]()
+    for count in sorted(levels):
+        taken = _take(levels[count], share, missing - len(chosen), member_hash, hashes)
+        if not levels[count]:
+            del levels[count]
+        if taken and count + 1 < sharing_max:
+            levels.setdefault(count + 1, []).extend(taken)
+        chosen += taken
+        share.update(taken)  # Before the next level, which may have them now.
+        if len(chosen) == missing:
+            break
+    return chosen
+
+
+def _exchange(
+    member_id: MemberId,
+    target: TopicIdPartition,
+    held: Mapping[MemberId, set[TopicIdPartition]],
+    holders: Mapping[TopicIdPartition, list[MemberId]],
+    new: Mapping[MemberId, list[TopicIdPartition]],
+) -> bool:
+    """Let another member take ``target``, which the member has, and give it a partition for that.
+
+    Return whether one could. It gives what it got in this assignment (``new``), so nobody loses a
+    partition that it reads.
+    """
+    share = held[member_id]
+    for other_id, its_new in new.items():
+        other = held[other_id]
+        if target in other:
+            continue
+        given = next((found for found in its_new if found in other and found not in share), None)
+        if given is not None:
+            other.remove(given)
+            other.add(target)
+            share.add(given)
+            holders[given].remove(other_id)
+            holders[given].append(member_id)
+            holders[target].append(other_id)
+            return True
+    return False
 
 
 def _take(
