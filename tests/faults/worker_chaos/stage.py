@@ -62,6 +62,8 @@ ANYONE = -1
 TIER_LOST = re.compile(r"^(\S+) .*event=tier_lost ", re.MULTILINE)
 FROZEN_SECONDS = 8.0
 """Longer than every session, so a frozen process loses its records and partitions."""
+UNAWARE_SECONDS = 0.25
+"""The time in which a process that goes on ends its runs and has not heard of the loss yet."""
 ENDING_SECONDS_MAX, ENDING_LOOK_SECONDS = 3.0, 0.001
 """How long the end of a transaction is waited for, to kill the broker in it."""
 STOPPED = 0
@@ -308,7 +310,8 @@ class Stage:
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(FROZEN_SECONDS)
         process.send_signal(signal.SIGCONT)  # Of one that has died meanwhile, nothing happens.
-        self.frozen.append(Death(process.pid, at, time.monotonic(), time.monotonic()))
+        back = time.monotonic()
+        self.frozen.append(Death(process.pid, at, back + UNAWARE_SECONDS, back))
 
     async def _look(self) -> None:
         """Start again what has died or stopped."""
