@@ -148,8 +148,7 @@ def _of_log(client: Callable[..., Any], broker: Broker, log: Log, **more: object
 
 def _produce(record_bytes: int) -> Callable[..., dict[str, Any]]:
     def window(broker: Broker, records: int) -> dict[str, Any]:
-        topic = f"cpu-produced-{next(_topics)}"
-        create_topic(broker.bootstrap_servers, topic)
+        topic = produce.new_topic(broker)
         result = in_process(
             produced,
             bootstrap=broker.bootstrap_servers,

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Self, TypeVar, Unpack
 from uuid import UUID
@@ -130,7 +138,7 @@ class DeadLetterQueue:
         complete: bool = False,
         empty: bool = False,
         unreadable: Unreadable | None = None,
-    ) -> AsyncIterator[Chunk[Element]]:
+    ) -> AsyncGenerator[Chunk[Element], None]:
         """Read the letters that match, partition by partition, and yield what ``make`` returns.
 
         If nothing else is to be done with a letter before, it is made before the next record is
@@ -165,8 +173,11 @@ class DeadLetterQueue:
                             or selection.matches(element, redriven=element.offset in done)
                         ]
                     if part or empty:
-                        made = [make(one) if isinstance(one, Letter) else one for one in part]
-                        redriven = frozenset(done).intersection(one.offset for one in made)
+                        made = [
+                            make(element) if isinstance(element, Letter) else element
+                            for element in part
+                        ]
+                        redriven = frozenset(done).intersection(element.offset for element in made)
                         yield Chunk(log_range.where.partition, made, redriven, end)
 
     async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -44,7 +45,7 @@ class LettersAhead:
 
     def __init__(
         self,
-        chunks: Callable[[Unreadable], AsyncIterator[Chunk[Copy]]],
+        chunks: Callable[[Unreadable], AsyncGenerator[Chunk[Copy], None]],
         unreadable: Unreadable,
         *,
         letters_max: int,
@@ -96,19 +97,24 @@ class LettersAhead:
 
     async def _read(self) -> None:
         try:
-            async for chunk in self._chunks:
-                for portion in _portions(chunk, self._bytes_max):
-                    self._ahead.append((self._unread, portion))
-                    self._unread = []
-                    self._letters += _count(portion)
-                    self._bytes += portion.bytes
-                self._was_read.set()
-                await asyncio.sleep(0)  # Answers for the slice that is being sent go first.
-                while self._letters >= self._letters_max or self._bytes >= self._bytes_max:
-                    self._was_taken.clear()
-                    await self._was_taken.wait()
+            # Closed when the letters are not wanted any more, because it keeps a whole response.
+            async with aclosing(self._chunks) as chunks:
+                async for chunk in chunks:
+                    self._add(chunk)
+                    await asyncio.sleep(0)  # Answers for the slice that is being sent go first.
+                    while self._letters >= self._letters_max or self._bytes >= self._bytes_max:
+                        self._was_taken.clear()
+                        await self._was_taken.wait()
         finally:
             self._was_read.set()
+
+    def _add(self, chunk: Chunk[Copy]) -> None:
+        for portion in _portions(chunk, self._bytes_max):
+            self._ahead.append((self._unread, portion))
+            self._unread = []
+            self._letters += _count(portion)
+            self._bytes += portion.bytes
+        self._was_read.set()
 
     def _tell(self, unread: Unread) -> None:
         for batch, error in unread:

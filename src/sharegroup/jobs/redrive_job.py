@@ -15,7 +15,7 @@ others are sent again in halves; if it names none, this ends at slices of one le
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
@@ -174,7 +174,7 @@ class _Slices:
         chunk_letters = copies.chunk_letters_max
         enough = SLICE_LETTERS_MAX if self._options.rate is None else chunk_letters
 
-        def chunks(unreadable: Unreadable) -> AsyncIterator[Chunk[Copy]]:
+        def chunks(unreadable: Unreadable) -> AsyncGenerator[Chunk[Copy], None]:
             return self._queue.chunks_of(
                 copies.copy, self._options.selection, size=chunk_letters, complete=True, empty=True,
                 unreadable=unreadable,

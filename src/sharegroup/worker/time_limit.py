@@ -1,4 +1,8 @@
-"""A limit of time whose error tells it apart from a TimeoutError of the limited code."""
+"""A time limit by the event loop's clock, with an error of its own.
+
+So it is told apart from a TimeoutError of the limited code.  `results.time_limit` has a limit by
+the clock of an application, which `App.test` moves.
+"""
 
 from __future__ import annotations
 

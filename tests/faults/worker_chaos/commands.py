@@ -190,7 +190,7 @@ class Commander:
         asked, outcomes = time.monotonic(), dict.fromkeys(ids.values(), FAILED)
         try:
             steered = await waiting.steer(what, ids.values(), by=BY)
-            outcomes = {record_id: each.outcome for record_id, each in steered.items()}
+            outcomes = {record_id: answer.outcome for record_id, answer in steered.items()}
         finally:
             self.given += [
                 Given(what, number, asked, time.monotonic(), outcomes[record_id])

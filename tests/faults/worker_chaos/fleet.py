@@ -47,14 +47,9 @@ CUT_AFTER_MAX = 12
 IN_FLIGHT_SECONDS = 0.008
 
 folder = Path(os.environ.get(JOURNALS, "."))
-
-
-def journal_of(group: str) -> Journal:
-    (folder / group).mkdir(exist_ok=True, parents=True)
-    return Journal(folder / group)
-
-
-plain, exact, sunk, ticked, later = map(journal_of, (PLAIN, EXACT, SINK, TICKS, LATER))
+plain, exact, sunk, ticked, later = (
+    Journal(folder / group) for group in (PLAIN, EXACT, SINK, TICKS, LATER)
+)
 IN_PLACE = Retry(max_attempts=20, initial_delay="20ms", max_delay="100ms")
 AN_HOUR = Retry(max_attempts=3, initial_delay="1h", multiplier=1, jitter=0)
 

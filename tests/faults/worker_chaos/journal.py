@@ -72,6 +72,7 @@ class Journal:
         """Write one line about this process, or about ``of_pid``."""
         if self._pid != os.getpid():  # A child process has a file of its own.
             self._pid = os.getpid()
+            self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"{self._pid}{SUFFIX}"
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         line = (

@@ -62,6 +62,8 @@ ANYONE = -1
 TIER_LOST = re.compile(r"^(\S+) .*event=tier_lost ", re.MULTILINE)
 FROZEN_SECONDS = 8.0
 """Longer than every session, so a frozen process loses its records and partitions."""
+UNAWARE_SECONDS = 0.25
+"""The time in which a process that goes on ends its runs and has not heard of the loss yet."""
 ENDING_SECONDS_MAX, ENDING_LOOK_SECONDS = 3.0, 0.001
 """How long the end of a transaction is waited for, to kill the broker in it."""
 STOPPED = 0
@@ -110,6 +112,8 @@ class Stage:
     stopped_at: float = 0.0
     cuts: int = 0
     commander: Commander = field(init=False)
+    _left: dict[str, int] = field(default_factory=dict)
+    """The records that the groups have not finished, as of the last answer."""
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _to_be_cut: set[str] = field(default_factory=set)
     """Half of the workers at most: the others go on."""
@@ -173,7 +177,8 @@ class Stage:
         if not await self._until(self._finished, admin):
             # Judged all the same, because what has happened may say why.
             self.commander.problems.append(
-                f"not every record had its end after {self.plan.finish_seconds_max} s"
+                f"not every record had its end after {self.plan.finish_seconds_max} s; records "
+                f"that are left: {self._left}"
             )
         ending = asyncio.create_task(self.commander.end())
         while not ending.done():
@@ -234,14 +239,15 @@ class Stage:
     async def _finished(self, admin: AdminClient) -> bool:
         """Whether nothing is left to be done: neither for the groups nor in the tiers."""
         try:
-            return (
-                await share_lag(admin) == 0
-                and await tier_lag(admin) == 0
-                and await keyed_lag(admin) == 0
-                and await share_lag(admin, SINK, {OUTPUTS}) == 0
-            )
+            self._left = {
+                GROUP: await share_lag(admin),
+                "tiers": await tier_lag(admin),
+                KEYED: await keyed_lag(admin),
+                SINK: await share_lag(admin, SINK, {OUTPUTS}),
+            }
         except KafkaError:
             return False  # The broker is away; asked again.
+        return not any(self._left.values())
 
     # Processes.
 
@@ -304,7 +310,8 @@ class Stage:
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(FROZEN_SECONDS)
         process.send_signal(signal.SIGCONT)  # Of one that has died meanwhile, nothing happens.
-        self.frozen.append(Death(process.pid, at, time.monotonic(), time.monotonic()))
+        back = time.monotonic()
+        self.frozen.append(Death(process.pid, at, back + UNAWARE_SECONDS, back))
 
     async def _look(self) -> None:
         """Start again what has died or stopped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
@@ -36,17 +36,21 @@ class Source:
     def __init__(self, *given: Chunk[Copy] | KafkaError) -> None:
         self._given = given
         self.read = 0
+        self.is_closed = False
         self.told: list[PartitionRange] = []
 
-    async def chunks(self, unreadable: Unreadable) -> AsyncIterator[Chunk[Copy]]:
-        for each in self._given:
-            if isinstance(each, UnreadableBatch):
-                unreadable(BAD, each)
-            elif isinstance(each, KafkaError):
-                raise each
-            else:
-                self.read += 1
-                yield each
+    async def chunks(self, unreadable: Unreadable) -> AsyncGenerator[Chunk[Copy], None]:
+        try:
+            for given in self._given:
+                if isinstance(given, UnreadableBatch):
+                    unreadable(BAD, given)
+                elif isinstance(given, KafkaError):
+                    raise given
+                else:
+                    self.read += 1
+                    yield given
+        finally:
+            self.is_closed = True
 
     def ahead(self) -> LettersAhead:
         return LettersAhead(
@@ -91,7 +95,7 @@ async def test_letters_are_read_ahead_up_to_a_limit(
 @on_a_loop
 async def test_chunk_is_divided_by_size_and_nothing_is_left_out() -> None:
     sizes = {2: 2_000, 3: 400, 4: 600, 7: 1, 8: 5_000, 9: 1}
-    given = chunk(*(copy_of(*each) for each in sizes.items()))._replace(end=15)
+    given = chunk(*(copy_of(offset, size) for offset, size in sizes.items()))._replace(end=15)
     async with Source(given).ahead() as ahead:
         portions = [portion async for portion in ahead]
     offsets = [[copy.offset for copy in portion.chunk.letters] for portion in portions]
@@ -129,4 +133,7 @@ async def test_who_stops_taking_stops_the_reading() -> None:
     source = Source(*(chunk(copy_of(n)) for n in range(20)))
     async with source.ahead() as ahead:
         await anext(ahead)
+        await turns()
+        assert not source.is_closed
     assert source.read <= LETTERS_MAX + 1
+    assert source.is_closed, "it keeps a response, which is megabytes"

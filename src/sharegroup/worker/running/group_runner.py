@@ -285,18 +285,8 @@ class GroupRunner:
                 settlement.carry_out(record, Postpone(replace(record.story, due_ms=due_ms)))
 
     async def _wait_for_handlers(self, grace_seconds: float, hurry: asyncio.Event) -> None:
-        parts = self._parts
-        grace = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + grace_seconds))
-        hurried = asyncio.ensure_future(hurry.wait())
-        try:
-            while self._is_busy() and not (grace.done() or hurried.done()):
-                parts.room.clear()
-                progress = asyncio.ensure_future(parts.room.changed.wait())
-                await asyncio.wait({progress, grace, hurried}, return_when=asyncio.FIRST_COMPLETED)
-                progress.cancel()
-        finally:
-            grace.cancel()
-            hurried.cancel()
+        grace = self._clock.sleep_until(self._clock.now() + grace_seconds)
+        await self._parts.room.wait_while(self._is_busy, grace, hurry.wait())
 
     async def _interrupt(self) -> int:
         """Interrupt the running handlers; returns their number."""
@@ -304,13 +294,10 @@ class GroupRunner:
         slots = [slot for slot in self._slots() if slot.records]
         for slot in slots:
             slot.interrupt(Stopped("the worker stops"), now)
-        timeout = asyncio.ensure_future(self._clock.sleep_until(now + INTERRUPTED_SECONDS))
-        while any(slot.records for slot in slots) and not timeout.done():
-            self._parts.room.clear()
-            progress = asyncio.ensure_future(self._parts.room.changed.wait())
-            await asyncio.wait({progress, timeout}, return_when=asyncio.FIRST_COMPLETED)
-            progress.cancel()
-        timeout.cancel()
+        await self._parts.room.wait_while(
+            lambda: any(slot.records for slot in slots),
+            self._clock.sleep_until(now + INTERRUPTED_SECONDS),
+        )
         for runner in self.runners:
             for slot in runner.slots:
                 if slot.records:
@@ -319,15 +306,11 @@ class GroupRunner:
 
     async def _finish_writes(self) -> None:
         """Wait a short time for writes that do not fail, such as of records just put aside."""
-        parts = self._parts
-        timeout = self._clock.now() + WRITES_SECONDS
-        while len(parts.writes) > parts.writes.blocked and self._clock.now() < timeout:
-            parts.room.clear()
-            progress = asyncio.ensure_future(parts.room.changed.wait())
-            limit = asyncio.ensure_future(self._clock.sleep_until(timeout))
-            await asyncio.wait({progress, limit}, return_when=asyncio.FIRST_COMPLETED)
-            progress.cancel()
-            limit.cancel()
+        writes = self._parts.writes
+        await self._parts.room.wait_while(
+            lambda: len(writes) > writes.blocked,
+            self._clock.sleep_until(self._clock.now() + WRITES_SECONDS),
+        )
 
     def _is_busy(self) -> bool:
         # A pending write counts like a handler, because its record is settled only afterwards.

@@ -9,7 +9,6 @@ move to the retry topics with their failures.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -60,15 +59,10 @@ class PartitionChanges:
         for place in places:
             postpone(parts.held.take_oldest(place, below=OFFSET_END))
         self._drop_waiting(places)
-        clock = parts.clock
-        deadline = clock.now() + within_seconds
-        while self._has_work(places) and clock.now() < deadline:
-            parts.room.clear()
-            progress = asyncio.ensure_future(parts.room.changed.wait())
-            limit = asyncio.ensure_future(clock.sleep_until(deadline))
-            await asyncio.wait({progress, limit}, return_when=asyncio.FIRST_COMPLETED)
-            progress.cancel()
-            limit.cancel()
+        await parts.room.wait_while(
+            lambda: self._has_work(places),
+            parts.clock.sleep_until(parts.clock.now() + within_seconds),
+        )
         if self._has_work(places):
             log.warning(
                 "event=partitions.revoked_early group=%s topic=%s partitions=%s seconds=%s "

@@ -35,6 +35,7 @@ _PRIORITY = "priority=... of each @app.task"
 _DEAD = "nothing: a task that fails finally is a dead letter, with its arguments and traceback"
 _PROCESSES = "sharegroup worker -n 4 runs processes for work that keeps a CPU busy"
 _FETCH = "nothing: a worker fetches what its tasks can start now"
+_LOST = "nothing: the tasks of a dead worker run again when their locks end"
 _STARTED = "nothing: there is no state STARTED, which would cost a write for each run"
 
 CANVAS_OF_TASKS: Mapping[str, str] = {
@@ -121,19 +122,18 @@ OF_A_RESULT: Mapping[str, str] = {
 OF_GET: Mapping[str, str] = {
     "no_ack": "nothing",
     "follow_parents": "nothing: results have no parents",
-    "callback": "get(timeout=...) and a call",
-    "on_message": "get(timeout=...) and a call",
-    "on_interval": "get(timeout=...) and a call",
+    **dict.fromkeys(("callback", "on_message", "on_interval"), "get(timeout=...) and a call"),
     "disable_sync_subtasks": "let the other task send the next one: a task that waits for tasks "
     "stops all workers when each waits",
-    "EXCEPTION_STATES": "state",
-    "PROPAGATE_STATES": "state",
+    **dict.fromkeys(("EXCEPTION_STATES", "PROPAGATE_STATES"), "state"),
 }
 """Arguments of ``AsyncResult.get``."""
 
 OF_REVOKE: Mapping[str, str] = {
-    "terminate": "the option time_limit of the task: nothing ends a task that runs from outside",
-    "signal": "the option time_limit of the task: nothing ends a task that runs from outside",
+    **dict.fromkeys(
+        ("terminate", "signal"),
+        "the option time_limit of the task: nothing ends a task that runs from outside",
+    ),
     "wait": "nothing: it waits for the answer of the workers",
     "timeout": "nothing: it waits for the answer of the workers, up to 30 s",
     "connection": "nothing: each process has its own",
@@ -298,7 +298,7 @@ OF_SETTINGS: Mapping[str, str] = {
     "worker_autoscaler": "worker_concurrency='auto'",
     "worker_max_tasks_per_child": f"nothing: tasks run in threads; {_PROCESSES}",
     "worker_max_memory_per_child": "`sharegroup worker -n 1 --max-memory 1GiB`",
-    "worker_lost_wait": "nothing: the tasks of a dead worker run again when their locks end",
+    "worker_lost_wait": _LOST,
     "worker_hijack_root_logger": "nothing: sharegroup worker logs to standard error",
     "worker_log_format": "nothing: sharegroup worker --log-format",
     "worker_task_log_format": "nothing: sharegroup worker --log-format",
@@ -344,7 +344,7 @@ OF_THE_MODULE: Mapping[str, str] = {
     "TimeoutError": "Python's own TimeoutError, which get() and the calls raise",
     "OperationalError": "TimeoutError, and sharegroup.errors.KafkaError of brokers that refuse",
     "ImproperlyConfigured": "sharegroup.errors.InvalidConfig",
-    "WorkerLostError": "nothing: the tasks of a dead worker run again when their locks end",
+    "WorkerLostError": _LOST,
     "states": "the texts of AsyncResult.state, such as 'SUCCESS'",
     "bootsteps": _HOOKS,
     **dict.fromkeys(("worker_init", "worker_process_init", "worker_shutdown"), _HOOKS),

@@ -5,8 +5,8 @@
 
 The class is looked up by the name that the store has, among the exceptions of Python and those of
 the modules of tasks and of what these import.  Nothing is imported or unpickled for it, and its
-``__init__`` is not called, because its arguments are not stored.  Whoever can write to the store
-can choose among these classes, and no others.
+``__init__`` is not called, because its arguments are not stored.  A program that can write to the
+store can choose only among these classes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ class Ignore(Exception):
 
 
 NOT_RAISED_AGAIN = (HandlerDecision, Ignore, TimeoutError, StopIteration, StopAsyncIteration)
-"""Would decide about the record of a handler that asks, would be taken for the timeout of ``get``,
-or cannot be raised in a coroutine."""
+"""Classes of which no error is made: a caller of ``AsyncResult.get`` gets a plain TaskFailed.
+
+HandlerDecision and Ignore would decide about the record of the handler that calls it.  A
+TimeoutError would look like the timeout of ``get``.  The others cannot be raised in a coroutine.
+"""
 OURS = (MaxRetriesExceededError,)
+"""Classes of this package that a task can raise, and that its module need not import."""
 CLASSES_MAX = 256
-"""Classes that are kept; another one is made when it is needed again."""
+"""The number of classes made for errors that are kept; another one is made again when needed."""
 
 
 class TaskFailed(Exception):
@@ -85,19 +89,19 @@ def failure(task_id: str, facts: Result[Any], modules: Iterable[str]) -> TaskFai
 
 def _own_class(name: str, modules: Iterable[str]) -> type[Exception] | None:
     """Return the exception class with this name, if one of these modules can have raised it."""
-    spaces = [vars(sys.modules[module]) for module in {*modules} if module in sys.modules]
-    values = [value for space in spaces for value in tuple(space.values())]
+    namespaces = [vars(sys.modules[module]) for module in {*modules} if module in sys.modules]
+    values = [value for namespace in namespaces for value in tuple(namespace.values())]
     # Where it is defined it may have another name: a package can show it as its own.
-    found: object = next((kind for kind in (*values, *OURS) if _has_name(kind, name)), None)
-    if found is None:
+    own: object = next((value for value in (*values, *OURS) if _has_name(value, name)), None)
+    if own is None:
         module_name, _, plain = name.rpartition(".")
         imported = {value.__name__ for value in values if isinstance(value, ModuleType)}
         above = accumulate(module_name.split("."), "{}.{}".format)
         if module_name == builtins.__name__ or not imported.isdisjoint(above):
-            found = vars(sys.modules.get(module_name, builtins)).get(plain)
-    if not isinstance(found, type) or not issubclass(found, Exception):
+            own = vars(sys.modules.get(module_name, builtins)).get(plain)
+    if not isinstance(own, type) or not issubclass(own, Exception):
         return None
-    return None if issubclass(found, NOT_RAISED_AGAIN) else found
+    return None if issubclass(own, NOT_RAISED_AGAIN) else own
 
 
 def _has_name(value: object, name: str) -> bool:

@@ -91,9 +91,10 @@ class AsyncResult:
     ) -> Any:
         """Wait for the outcome, and return what the task returned.
 
-        Raises TaskFailed if it failed finally, which is also of the class that the task raised if
-        tasks here know it (`tasks.failures`); with ``propagate=False`` that is returned.  Raises
-        TimeoutError after ``timeout`` seconds, by default when the result would not be kept longer.
+        Raises TaskFailed if the task failed finally; with ``propagate=False`` that is returned.
+        It is also an instance of the class that the task raised, if the modules of tasks in this
+        process have that class (`tasks.failures`).  Raises TimeoutError after ``timeout`` seconds,
+        by default when the result would not be kept longer.
         """
         refuse_unknown(
             unknown, ("timeout", "propagate", "interval"), "AsyncResult.get", OF_GET, "it"

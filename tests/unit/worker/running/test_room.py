@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from sharegroup.testing import virtual_time
 from sharegroup.worker import App
+from sharegroup.worker.events import Events
 from sharegroup.worker.running.alone import Alone, AloneRun
+from sharegroup.worker.running.partition_changes import PartitionChanges
 from sharegroup.worker.running.room_signal import RoomSignal
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.taken_record import TakenRecord
 from tests.support.limits import HANGING_SECONDS
 from tests.unit.worker.running.hand import group_parts, in_hand
+from tests.unit.worker.running.loop_clock import LoopClock
 
 LOCK_SECONDS = 30.0
 
@@ -150,3 +155,30 @@ def test_record_that_is_to_run_alone_sees_the_end_of_a_handler_after_many_others
         running.cancel()
 
     asyncio.run(scenario())
+
+
+def test_revocation_sees_the_end_of_a_handler_before_another_task_begins_to_wait() -> None:
+    """All three happen in one iteration of the event loop: it waits, a handler ends, and so on."""
+
+    async def scenario() -> float:
+        clock, loop = LoopClock(), asyncio.get_running_loop()
+        parts, changes = group_parts(clock), PartitionChanges("billing", Events())
+        record = in_hand(0)
+        slot = SimpleNamespace(records=[record])
+        routing: Any = SimpleNamespace(runners=[SimpleNamespace(slots=[slot], queue=())])
+        changes.join(parts, routing, lambda held: None)
+
+        def end_handler() -> None:
+            slot.records = []
+            parts.room.notify()
+
+        began = clock.now()
+        place = record.topic_partition
+        revocation = loop.create_task(changes.revoke(place[0], [place[1]], within_seconds=30))
+        loop.call_soon(end_handler)
+        taking = loop.create_task(parts.room.wait())
+        await revocation
+        taking.cancel()
+        return clock.now() - began
+
+    assert virtual_time.run(scenario()) == 0
