@@ -590,9 +590,9 @@ that it needs without them: DESCRIBE on the group and on the topic.
   partition are of one moment. A partition without the tag is of a broker that does not list runs.
 
 A run has `FirstOffset` and `LastOffset` (int64), `State` (int8: 0 available, 1 acquired, 2
-acknowledged, 3 archiving, 4 archived), `DeliveryCount` (int16), `MemberId` (a nullable string) and
-`LockMsLeft` (int64); member and lock are null and -1 unless the state is acquired. Tagged fields
-may follow, and must be skipped.
+acknowledged, 3 archiving, 4 archived, 5 delayed), `DeliveryCount` (int16), `MemberId` (a nullable
+string) and `LockMsLeft` (int64); member and lock are null and -1 unless the state is acquired.
+Tagged fields may follow, and must be skipped.
 
 An acknowledgement batch of ShareFetch version 2 and ShareAcknowledge version 2 has tag {DELAY_TAG},
 the delay in ms (int32, up to 24 hours) after which the records that it releases are delivered again

@@ -18,6 +18,7 @@ from kio.static.primitive import i8, i16, i32, i64
 from sharegroup.broker.handlers.parts import HasClock, HasShareCoordinator, HasSharePartitions
 from sharegroup.core.delivery.delivery import InFlightState, RecordState
 from sharegroup.core.delivery.offset_runs import Run, first_runs
+from sharegroup.core.delivery.stored.share_states import Known
 from sharegroup.ids import SharePartitionKey
 from sharegroup.steps import Steps, of_each
 from sharegroup.storage.log.partition_log import PartitionLog
@@ -70,8 +71,9 @@ def described_runs(
         stored = parts.share_coordinator.runs(key)
         # Offsets that the log lost will be written again with other records.
         end_offset, run_count = min(stored.end, log.end_offset), len(stored)
+        wall_ms = parts.clock.wall_ms()
         runs = (
-            Run(run.first, run.end, InFlightState(run.value[1], max(0, run.value[0])))
+            Run(run.first, run.end, _in_flight(run.value, wall_ms))
             for run in stored.between(first, end_offset)
         )
     now_ms = parts.clock.now_ms()
@@ -85,6 +87,14 @@ def described_runs(
         next_offset=i64(-1 if following is None else following),
         runs=(yield from of_each(lambda run: _on_the_wire(run, now_ms), shown)),
     )
+
+
+def _in_flight(known: Known, wall_ms: int) -> InFlightState:
+    """Return the state that stored records would have in memory: nobody holds them."""
+    count, state, *rest = known
+    due_ms = rest[0] if rest else 0
+    is_delayed = state is RecordState.AVAILABLE and due_ms > wall_ms
+    return InFlightState(RecordState.DELAYED if is_delayed else state, max(0, count))
 
 
 def _on_the_wire(run: Run[InFlightState], now_ms: int) -> OffsetRun:
