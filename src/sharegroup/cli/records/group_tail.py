@@ -49,12 +49,13 @@ from sharegroup.share_runs.share_runs import (
     ACQUIRED,
     ARCHIVING,
     AVAILABLE,
+    DELAYED,
     STATES,
     ShownSharePartition,
 )
 from sharegroup.wire.batches.records import DecodedRecord
 
-UNSETTLED = (AVAILABLE, ACQUIRED, ARCHIVING)
+UNSETTLED = (AVAILABLE, ACQUIRED, ARCHIVING, DELAYED)
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 10_000
 """Maximum of ``--limit``: the rows of a table are in memory."""

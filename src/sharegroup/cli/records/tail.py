@@ -169,7 +169,7 @@ def command(
     first, in a table or as JSON:
 
     \b
-        sharegroup tail orders --group billing                  available, acquired, archiving
+        sharegroup tail orders --group billing                  what is not settled
         sharegroup tail orders --group billing --state acquired --limit 20 --json
 
     State, delivery count, member and lock need DESCRIBE on the group and the topic; keys, values
