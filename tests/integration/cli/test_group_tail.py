@@ -185,6 +185,21 @@ def test_without_read_on_the_topic_the_offsets_are_shown(bootstrap: str, tail: T
     assert "READ" in printed.err
 
 
+def test_topic_that_the_user_may_not_describe_is_said_to_be_left_out(
+    bootstrap: str, tail: Tail
+) -> None:
+    set_up(bootstrap, "hidden")
+
+    async def hide() -> None:
+        binding = AclBinding(AclResourceType.TOPIC, "hidden", "User:other", AclOperation.DESCRIBE)
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            assert await admin.create_acls([binding]) == {binding: None}
+
+    asyncio.run(hide())
+    refused = tail("hidden --group hidden")
+    assert "its topics are: none (without those that the user may not DESCRIBE)" in refused.err
+
+
 def test_records_that_are_deleted_after_the_listing_are_counted(bootstrap: str) -> None:
     set_up(bootstrap, "shorter")
     asyncio.run(produce(bootstrap, "shorter"))

@@ -30,6 +30,7 @@ from sharegroup.cli.common.tables import leaves_out, wrapped
 from sharegroup.cli.groups.group_runs import (
     DURABLE_ONLY,
     Place,
+    no_share_partitions,
     share_partitions_at,
     stored_runs,
 )
@@ -182,7 +183,7 @@ async def _listed(
         shown = await broker_runs(admin, group, wanted, runs_max=runs_max)
     except UnsupportedVersion:
         return await _durable(access, group, place, runs_max, admin)
-    return _listing(group, shown, f"Group {group!r} has no share partitions yet.")
+    return _listing(group, shown, no_share_partitions(group))
 
 
 async def _durable(
@@ -190,8 +191,7 @@ async def _durable(
 ) -> Listing:
     wanted = await share_partitions_at(admin, group, place)
     shown = await stored_runs(access, admin, group, wanted, runs_max=runs_max) if wanted else []
-    empty = f"Group {group!r} has no share partitions yet."
-    return _listing(group, shown, empty, remark=DURABLE_ONLY)
+    return _listing(group, shown, no_share_partitions(group), remark=DURABLE_ONLY)
 
 
 def _listing(
