@@ -122,6 +122,14 @@ GROUPS: tuple[Limit, ...] = (
         metric="sharegroup_share_partition_full",
     ),
     Limit(
+        setting="core.delivery.redelivery:DELAYED_MAX",
+        unit="records",
+        bounds="delayed records of one share partition "
+        "([Beyond KIP-932](beyond-kip-932.md#deliver-released-records-later))",
+        answer="no new records until some are due",
+        metric="sharegroup_share_partition_full",
+    ),
+    Limit(
         setting="group.share.partition.max.record.locks",
         unit="records",
         bounds="locked records of one share partition, without the rest of a log batch",

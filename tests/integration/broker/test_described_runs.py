@@ -26,7 +26,7 @@ from tests.integration.broker import test_acl_requests as acl_scene
 from tests.integration.broker.test_share_fetch import produce, run
 
 MANY_RUNS = 20_000
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, DELAYED = 0, 1, 2, 3, 4, 5
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, DELAYED = range(6)
 
 
 async def ask(
@@ -139,6 +139,29 @@ def test_stored_state_of_offsets_that_the_log_lost_is_not_listed(tmp_path: Path)
         found = await page(broker)
         assert shown(found.runs) == [(0, 1, AVAILABLE, 0, None), (2, 4, AVAILABLE, 1, None)]
         assert (found.end_offset, found.next_offset) == (5, -1)
+
+    run(scenario, tmp_path)
+
+
+def test_stored_record_is_delayed_until_its_due_time(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, _: ShareMember) -> None:
+        broker.running.parts.share_partitions.unload_group(GroupId("g"))
+        await produce(broker, 3)
+        due_ms = broker.clock.wall_ms() + 1_000
+        batches = [
+            StateBatch(0, 1, RecordState.AVAILABLE, 1),
+            StateBatch(1, 2, RecordState.AVAILABLE, 2, due_ms),
+            StateBatch(2, 3, RecordState.ARCHIVING, 3, 0, 1),
+        ]
+        await store(broker, "g", "orders", 0, batches)
+        for state in (DELAYED, AVAILABLE):
+            found = await page(broker)
+            assert shown(found.runs) == [
+                (0, 0, AVAILABLE, 1, None),
+                (1, 1, state, 2, None),
+                (2, 2, ARCHIVING, 3, None),
+            ]
+            broker.clock.advance(1)
 
     run(scenario, tmp_path)
 

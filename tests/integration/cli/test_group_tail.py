@@ -161,6 +161,30 @@ def test_impossible_selection_is_refused(words: str, code: int, says: str, tail:
     assert (refused.code, says in " ".join(refused.err.split())) == (code, True), refused.err
 
 
+def test_record_that_was_released_with_a_delay_is_not_settled(bootstrap: str, tail: Tail) -> None:
+    set_up(bootstrap, "later")
+    asyncio.run(produce(bootstrap, "later"))
+
+    async def release() -> None:
+        async with ShareConsumer(
+            "later",
+            bootstrap_servers=bootstrap,
+            group_id="later",
+            share_acknowledgement_mode="explicit",
+        ) as consumer:
+            first, *others = await consumer.poll(timeout=5)
+            first.release(delay=timedelta(hours=1))
+            for record in others:
+                record.accept()
+            await consumer.commit()
+
+    asyncio.run(release())
+    found = documents(tail("later --group later --json"))
+    assert [(row["offset"], row["state"], row["delivery_count"]) for row in found] == [
+        (4, "delayed", 1)
+    ]
+
+
 def test_without_read_on_the_topic_the_offsets_are_shown(bootstrap: str, tail: Tail) -> None:
     set_up(bootstrap, SECRET)
     asyncio.run(produce(bootstrap, SECRET))
@@ -181,6 +205,21 @@ def test_without_read_on_the_topic_the_offsets_are_shown(bootstrap: str, tail: T
     ]  # fmt: skip
     assert "keys, values and headers are left out" in printed.err
     assert "READ" in printed.err
+
+
+def test_topic_that_the_user_may_not_describe_is_said_to_be_left_out(
+    bootstrap: str, tail: Tail
+) -> None:
+    set_up(bootstrap, "hidden")
+
+    async def hide() -> None:
+        binding = AclBinding(AclResourceType.TOPIC, "hidden", "User:other", AclOperation.DESCRIBE)
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            assert await admin.create_acls([binding]) == {binding: None}
+
+    asyncio.run(hide())
+    refused = tail("hidden --group hidden")
+    assert "its topics are: none (without those that the user may not DESCRIBE)" in refused.err
 
 
 def test_records_that_are_deleted_after_the_listing_are_counted(bootstrap: str) -> None:

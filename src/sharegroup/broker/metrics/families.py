@@ -152,8 +152,8 @@ SHARE_GROUPS: tuple[Family, ...] = (
     SHARE_PARTITIONS_LOADED := Family(
         "sharegroup_share_partitions", MetricType.GAUGE, "share partitions",
         "Share partitions in memory (loaded), and the number of these that deliver no new records "
-        "until some are settled, because they are at their limit of runs (full) or of records "
-        "whose keys they know (keys_full).", ("state",),
+        "until some are settled or due, because they are at their limit of runs or of delayed "
+        "records (full), or of records whose keys they know (keys_full).", ("state",),
     ),
     KEY_ORDER_RECORDS := Family(
         "sharegroup_key_order_records", MetricType.GAUGE, "records",
@@ -218,8 +218,8 @@ EACH_SHARE_PARTITION: tuple[Family, ...] = (
     ),
     FULL := Family(
         "sharegroup_share_partition_full", MetricType.GAUGE, "0 or 1",
-        "1 if the share partition is at its limit of runs and delivers no new records until some "
-        "are settled.",
+        "1 if the share partition is at its limit of runs or of delayed records, and delivers no "
+        "new records until some are settled or due.",
         _SHARE_PARTITION,
     ),
 )  # fmt: skip

@@ -22,6 +22,11 @@ DURABLE_ONLY = (
 )
 
 
+def no_share_partitions(group: str) -> str:
+    """Return what is said in place of an empty listing of a group's share partitions."""
+    return f"Group {group!r} has no share partitions yet, or none that the user may DESCRIBE."
+
+
 async def share_partitions_at(admin: AdminClient, group: str, place: Place) -> list[TopicPartition]:
     """Return the share partitions of the group at this place; raise if the place has none."""
     offsets = (await admin.list_share_group_offsets({group: None}))[group]
@@ -42,7 +47,8 @@ async def share_partitions_at(admin: AdminClient, group: str, place: Place) -> l
         where = topic if number is None else f"{topic}:{number}"
         topics = ", ".join(sorted({partition.topic for partition in offsets})) or "none"
         raise UnknownTopicOrPartition(
-            f"group {group!r} has no share partition {where}; its topics are: {topics}"
+            f"group {group!r} has no share partition {where}; its topics are: {topics} "
+            "(without those that the user may not DESCRIBE)"
         )
     return wanted
 

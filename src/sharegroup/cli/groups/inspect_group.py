@@ -30,6 +30,7 @@ from sharegroup.cli.common.tables import leaves_out, wrapped
 from sharegroup.cli.groups.group_runs import (
     DURABLE_ONLY,
     Place,
+    no_share_partitions,
     share_partitions_at,
     stored_runs,
 )
@@ -178,7 +179,7 @@ async def _of_cluster(
 ) -> Listing:
     """Return the runs from the coordinator, or from the state topic if it lists none."""
     wanted = await share_partitions_at(admin, group, place)
-    empty = f"Group {group!r} has no share partitions yet."
+    empty = no_share_partitions(group)
     if not is_durable:
         try:
             listed = await broker_runs(admin, group, wanted, runs_max=runs_max)
