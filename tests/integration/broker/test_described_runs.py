@@ -143,29 +143,6 @@ def test_stored_state_of_offsets_that_the_log_lost_is_not_listed(tmp_path: Path)
     run(scenario, tmp_path)
 
 
-def test_stored_record_is_delayed_until_its_due_time(tmp_path: Path) -> None:
-    async def scenario(broker: Broker, _: ShareMember) -> None:
-        broker.running.parts.share_partitions.unload_group(GroupId("g"))
-        await produce(broker, 3)
-        due_ms = broker.clock.wall_ms() + 1_000
-        batches = [
-            StateBatch(0, 1, RecordState.AVAILABLE, 1),
-            StateBatch(1, 2, RecordState.AVAILABLE, 2, due_ms),
-            StateBatch(2, 3, RecordState.ARCHIVING, 3, 0, 1),
-        ]
-        await store(broker, "g", "orders", 0, batches)
-        for state in (DELAYED, AVAILABLE):
-            found = await page(broker)
-            assert shown(found.runs) == [
-                (0, 0, AVAILABLE, 1, None),
-                (1, 1, state, 2, None),
-                (2, 2, ARCHIVING, 3, None),
-            ]
-            broker.clock.advance(1)
-
-    run(scenario, tmp_path)
-
-
 def test_request_without_the_tag_gets_the_answer_of_kafkas_schema(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await half_settled(broker, member)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from sharegroup.broker.share import key_orders
 from sharegroup.errors import KafkaStorageError
+from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.wire.batches.compression import GZIP, NONE
@@ -280,6 +282,28 @@ def test_records_that_were_delayed_before_they_were_ordered_come_in_order(tmp_pa
         await waits_for(broker, member, [1], seconds=1.1)
         await settle(broker, member, (1, ACCEPT))
         assert await offsets(broker, member) == [2]
+
+    run(scenario, tmp_path)
+
+
+def test_no_keys_are_learnt_while_too_many_records_are_delayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_orders, "READ_BYTES", 1)
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter_group(broker, DELAY, "1000")
+        await ordered(broker, "a-", "-a", "--")
+        settings = broker.running.parts.share_partitions._settings
+        limits = replace(settings.limits(GroupId("g")), delayed_max=2)
+        monkeypatch.setattr(type(settings), "limits", lambda *_: limits)
+        assert await offsets(broker, member, 1) == [0, 1]
+        await settle(broker, member, (0, RELEASE), (1, RELEASE))
+        assert await offsets(broker, member) == [2], "it was learnt before"
+        assert await offsets(broker, member) == []
+        broker.clock.advance(1.1)
+        assert await offsets(broker, member) == [0, 1]
+        assert await offsets(broker, member) == [4, 5]
 
     run(scenario, tmp_path)
 

@@ -161,30 +161,6 @@ def test_impossible_selection_is_refused(words: str, code: int, says: str, tail:
     assert (refused.code, says in " ".join(refused.err.split())) == (code, True), refused.err
 
 
-def test_record_that_was_released_with_a_delay_is_not_settled(bootstrap: str, tail: Tail) -> None:
-    set_up(bootstrap, "later")
-    asyncio.run(produce(bootstrap, "later"))
-
-    async def release() -> None:
-        async with ShareConsumer(
-            "later",
-            bootstrap_servers=bootstrap,
-            group_id="later",
-            share_acknowledgement_mode="explicit",
-        ) as consumer:
-            first, *others = await consumer.poll(timeout=5)
-            first.release(delay=timedelta(hours=1))
-            for record in others:
-                record.accept()
-            await consumer.commit()
-
-    asyncio.run(release())
-    found = documents(tail("later --group later --json"))
-    assert [(row["offset"], row["state"], row["delivery_count"]) for row in found] == [
-        (4, "delayed", 1)
-    ]
-
-
 def test_without_read_on_the_topic_the_offsets_are_shown(bootstrap: str, tail: Tail) -> None:
     set_up(bootstrap, SECRET)
     asyncio.run(produce(bootstrap, SECRET))

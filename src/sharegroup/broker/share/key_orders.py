@@ -160,6 +160,8 @@ class KeyOrders:
         self, live: LiveSharePartition, known: LiveKeyOrder, limits: SharePartitionLimits
     ) -> int:
         """Return the number of records that may be learnt now."""
+        if live.state.is_full(limits):
+            return 0  # Of what is learnt now, nothing could be delivered without passing a limit.
         count = len(known.order)
         # Each known record may become a run of its own.
         own_max = min(KEYS_MAX, limits.runs_max - live.state.snapshot().run_count)
