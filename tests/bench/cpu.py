@@ -3,11 +3,13 @@
 A rate says what this machine does; the processor time of a record says what one with more cores
 does.  The same client loads our broker, with each durability, and a real Apache Kafka, in turn.
 
-Each time a broker is awake it is loaded, window after window, until two windows differ by less
-than ``STEADY``: a virtual machine that still compiles, or an index that is still filled, would
-make the figure.  The last window counts.  Its cost is the user and system time of the broker's
-process, less what it takes while nobody is connected, over the window's records.  Writeback by
-threads of the kernel is in nobody's account.
+Before the pairs of a load each broker is loaded, window after window, until the last ``ALIKE``
+differ by less than ``STEADY``: a virtual machine that still compiles would make the figure.  Two
+windows are not enough: Apache Kafka's first two of produce cost the same, and its tenth a third.
+Its process only sleeps between the pairs, so it stays warm; ours starts anew for each, and its
+first window there is not counted.  A cost is the user and system time of the broker's process, less
+what it takes while nobody is connected, over the window's records.  Writeback by threads of the
+kernel is in nobody's account.
 
 Batches and bytes of an answer are those that the client's statistics have (for a produce request:
 of a request), so that a broker which answers with less is seen to do so.
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -42,8 +44,9 @@ from tests.bench.peers.workloads.log import Log, new_group
 from tests.support.confluent_calls import create_topic, delete_topic, produce as produce_values
 from tests.support.processes import cpu_seconds
 
-STEADY = 0.05
-WINDOWS_MAX = 8
+STEADY = 0.1
+ALIKE = 4
+WINDOWS_MAX = 16
 IDLE_SECONDS = 3.0
 ALONE_RATE = 1_000
 ALONE_SHARE = 100
@@ -76,8 +79,6 @@ class Cost:
     records: float
     """Of an answer, or of a produce request; 0: not known."""
     bytes: float
-    windows: int
-    steady: bool
 
 
 class Statistics:
@@ -236,23 +237,31 @@ LOADS: Mapping[str, Load] = {
 }
 
 
-def cost_of(load: Load, peer: Peer, records: int) -> Cost:
-    """The cost of a record of a broker that is warm."""
+def warm_up(load: Load, peer: Peer, records: int) -> bool:
+    """Load a broker until it costs the same from window to window; return whether it did."""
     if load.log is not None:
         load.log(records).on(peer)
+    costs: list[float] = []
     with peer.awake() as broker:
-        costs: list[float] = []
-        while not (steady := is_steady(costs)) and len(costs) < WINDOWS_MAX:
-            result = load.window(broker, records)
-            costs.append(microseconds(result))
+        while not is_steady(costs) and len(costs) < WINDOWS_MAX:
+            costs.append(microseconds(load.window(broker, records)))
+    said = " ".join(f"{cost:.3g}" for cost in costs)
+    click.echo(f"{load.title}: {peer.name} warms up: {said}", err=True)
+    return is_steady(costs)
+
+
+def cost_of(load: Load, peer: Peer, records: int) -> Cost:
+    """The cost of a record of a broker that is warm."""
+    with peer.awake() as broker:
+        if peer.ours:
+            load.window(broker, records)
+        result = load.window(broker, records)
         idle = idle_share(broker.pid)  # Not before: a broker that just started is not idle.
     answers = result["answers"]
     return Cost(
         us=microseconds(result, idle),
         records=records / answers if answers else 0,
         bytes=result["bytes"] / answers if answers else 0,
-        windows=len(costs),
-        steady=steady,
     )
 
 
@@ -272,8 +281,9 @@ def microseconds(result: Mapping[str, float], idle: float = 0) -> float:
 
 
 def is_steady(costs: Sequence[float]) -> bool:
-    """Whether the last two are nearly equal."""
-    return len(costs) > 1 and abs(costs[-1] - costs[-2]) < STEADY * costs[-2]
+    """Whether the last ``ALIKE`` are nearly equal."""
+    last = costs[-ALIKE:]
+    return len(last) == ALIKE and max(last) - min(last) < STEADY * min(last)
 
 
 @contextmanager
@@ -299,12 +309,13 @@ def main(
         peers = stage.peers(PEERS[1:] if without_kafka else PEERS)
         for name in only or LOADS:
             costs: dict[str, list[Cost]] = {peer.name: [] for peer in peers}
+            unsteady = {peer.name for peer in peers if not warm_up(LOADS[name], peer, records)}
             for number in range(1, pairs + 1):
                 for peer in peers:
                     cost = cost_of(LOADS[name], peer, records)
                     costs[peer.name].append(cost)
                     click.echo(f"{name} {number}/{pairs} {peer.name:12} {cost}", err=True)
-            rows.append(row(LOADS[name], costs))
+            rows.append(row(LOADS[name], costs, unsteady))
             click.echo(rows[-1])
     if quotable:
         said = f"{today()} at {commit(ROOT)}, windows of {records:,} records, {pairs} pairs"
@@ -322,12 +333,12 @@ warming up; the median of the pairs. A ratio above 1 is better for sharegroup.
 NONE = "-"
 
 
-def row(load: Load, costs: Mapping[str, list[Cost]]) -> str:
-    """A line of the table; a figure that never became steady is marked with ``~``."""
+def row(load: Load, costs: Mapping[str, list[Cost]], unsteady: Collection[str] = ()) -> str:
+    """A line of the table; ``~`` marks a broker that did not become steady while it warmed up."""
     cells = [load.title]
     for name in PEERS:
         some = costs.get(name, [])
-        mark = "" if all(cost.steady for cost in some) else "~"
+        mark = "~" if name in unsteady else ""
         cells.append(f"{mark}{median(cost.us for cost in some):.3g}" if some else NONE)
     for index, name in enumerate((FSYNC, OS)):
         cells.append(_ratio(load, costs, name, index) if costs.get(KAFKA) else NONE)
