@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from sharegroup.dead_letters.story import NEW
 from sharegroup.worker import App, RateLimit
 from sharegroup.worker.declarations.route import Batching
 from sharegroup.worker.running.alone import (
@@ -13,7 +15,8 @@ from sharegroup.worker.running.alone import (
     AloneRun,
 )
 from sharegroup.worker.running.route_runner import RouteRunner
-from sharegroup.worker.running.taken_record import OrderByFailure
+from sharegroup.worker.running.taken_record import OrderByFailure, TakenRecord
+from tests.unit.worker.deliveries import FakeDelivery
 from tests.unit.worker.running.hand import group_parts, in_hand, offsets
 
 
@@ -119,6 +122,31 @@ def test_held_retries_run_in_the_order_in_which_they_were_due() -> None:
             held.handler_record = object()
             queue.add_due(held)
         assert offsets(queue.ready) == [2, 3, 4, 1]
+
+    asyncio.run(test())
+
+
+def test_place_of_a_held_retry_among_thousands_that_are_due_is_found_by_halves() -> None:
+    looked = 0
+
+    class Looked(TakenRecord):
+        @property
+        def handler_record(self) -> object:
+            nonlocal looked
+            looked += 1
+            return self
+
+        @handler_record.setter
+        def handler_record(self, value: object) -> None: ...
+
+    async def test() -> None:
+        queue = limited(SteppedClock()).queue
+        route: Any = None
+        due = [Looked(route, FakeDelivery(offset=n), NEW, 0.0) for n in range(1_000)]
+        for record in due:
+            queue.add_due(record)
+        assert list(queue.ready) == due
+        assert looked <= 10 * len(due)
 
     asyncio.run(test())
 
