@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from sharegroup.protocol_enums import DELAY_MS_MAX
+
 Duration = float | int | str | timedelta
 
 UNITS = {
@@ -64,6 +66,17 @@ def delay_seconds(value: Duration) -> float:
     number = seconds(value)
     if number > DELAY_DAYS_MAX * UNITS["d"]:
         raise ValueError(f"a delay: expected up to {DELAY_DAYS_MAX} days; got {value!r:.80}")
+    return number
+
+
+def release_seconds(value: Duration) -> float:
+    """The delay of a released record in seconds; raises ValueError if the broker cannot keep it."""
+    number = seconds(value)
+    if number * 1000 > DELAY_MS_MAX:
+        raise ValueError(
+            f"a delay of a released record: expected up to {DELAY_MS_MAX // 3_600_000} hours, got "
+            f"{value!r:.80}; a RetryAfter may wait {DELAY_DAYS_MAX} days, in a retry topic"
+        )
     return number
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from datetime import timedelta
 from typing import NamedTuple, Protocol, TypedDict, Unpack
 
 from sharegroup.dead_letters.story import PlacedRecord
@@ -42,7 +43,7 @@ class DeliveredRecord(PlacedRecord, Protocol):
         """Whether the lock is known to be lost, even if its deadline has not passed."""
 
     def accept(self) -> None: ...
-    def release(self) -> None: ...
+    def release(self, *, delay: timedelta | None = None) -> None: ...
     def reject(self) -> None: ...
     def renew(self) -> None: ...
 

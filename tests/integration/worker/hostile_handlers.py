@@ -95,7 +95,7 @@ ERRORS: dict[str, Any] = {
     "generator exit": GeneratorExit,
     "stop iteration": lambda: StopIteration(1),
     "lock": lambda: Locked("in use"),
-    "release": lambda: type("Later", (Release,), {})(),
+    "release": lambda: type("Later", (Release,), {})(delay=90),
 }
 
 

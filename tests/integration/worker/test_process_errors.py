@@ -11,7 +11,7 @@ import pytest
 
 from sharegroup.dead_letters.story import NEW
 from sharegroup.worker import App, Retry
-from sharegroup.worker.decisions.decide import decide
+from sharegroup.worker.decisions.decide import Redeliver, decide
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.executors.processes import HandlerProcesses
@@ -67,6 +67,8 @@ def test_exception_of_a_process_is_judged_as_in_a_thread(handler: Callable[..., 
             assert message_of(error, 100) == message_of(here, 100), name
         stories = [getattr(step, "story", None) for step in steps]
         assert stories[0] == stories[1], name
+        if isinstance(steps[0], Redeliver):
+            assert steps == [Redeliver(90_000)] * 2
 
 
 def test_stop_iteration_of_a_process_is_an_error_as_in_a_thread() -> None:

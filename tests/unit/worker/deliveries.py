@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from sharegroup.worker.ports import Header
 
@@ -37,8 +38,8 @@ class FakeDelivery:
     def accept(self) -> None:
         self.settled.append("accept")
 
-    def release(self) -> None:
-        self.settled.append("release")
+    def release(self, *, delay: timedelta | None = None) -> None:
+        self.settled.append("release" if delay is None else f"release after {delay}")
 
     def reject(self) -> None:
         self.settled.append("reject")

@@ -108,6 +108,20 @@ async def test_row_3_released_record_is_redelivered_immediately() -> None:
 
 
 @worker
+async def test_row_3_record_released_with_a_delay_is_redelivered_after_it() -> None:
+    """A delay of the broker may last a sixteenth longer; it costs no attempt."""
+    for release in (raising(Release(delay="1m")), lambda record: released_once(record, "1m")):
+        outcome, (first, again), letters = await ending(release, retry=None)
+        assert (outcome, first, letters) == ("accepted", 0.0, [])
+        assert 60 <= again <= 60 + 60 / 16
+
+
+def released_once(record: Record, delay: str) -> None:
+    if record.delivery_attempt == 1:
+        record.release(delay=delay)
+
+
+@worker
 async def test_row_4_retry_after_runs_again_after_its_delay() -> None:
     assert await ending(raising(RetryAfter("1m"))) == ("accepted", (0.0, 60.0), [])
     assert await ending(lambda record: record.pause("2s") if record.attempt == 1 else None) == (

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import NamedTuple, Unpack
 
 from sharegroup.backoff import Backoff, without_jitter
@@ -254,8 +255,8 @@ class ConsumedRecord:
 
     reject = accept
 
-    def release(self) -> None:
-        """Have the record delivered again, by this owner or the next one."""
+    def release(self, *, delay: timedelta | None = None) -> None:  # noqa: ARG002
+        """Have the record delivered again, by this owner or the next one, who knows no delay."""
         self._outputs = None
         self._owned.released.append(self)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from sharegroup.dead_letters.reasons import DeadLetterReason
 from sharegroup.dead_letters.story import Attempt, Story
+from sharegroup.protocol_enums import DELAY_MS_MAX
 from sharegroup.worker.decisions.messages import class_name, leaves_of, message_of
 from sharegroup.worker.declarations.policies import Expiry
 from sharegroup.worker.declarations.retry import Retry, RetryByError
@@ -38,7 +39,9 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Redeliver:
-    """Release the record, so that it is delivered again."""
+    """Release the record, so that it is delivered again after ``delay_ms``; None: the group's."""
+
+    delay_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ def decide(
     retry = route.retry
     error = decisive(error, retry)
     if isinstance(error, Release):
-        return REDELIVER  # 3
+        return _released(error)  # 3
     if isinstance(error, UnreadablePayload):
         return _unreadable(route, error, story)
     failed = _with_failure(story, error, route, now_ms=now_ms, member=member)
@@ -199,8 +202,8 @@ def decisive(error: BaseException, retry: Retry | RetryByError | None) -> BaseEx
     """Return the exception that decides; of a group, as a TaskGroup raises, the gravest.
 
     The order of precedence is: a Reject, a failure that is not retried, a failure that is retried,
-    the RetryAfter with the longest delay, a Release.  Among equals the first one decides.  Of a
-    group with very many exceptions, only the first ones are looked at.
+    the RetryAfter with the longest delay, the Release with the longest one.  Among equals the first
+    one decides.  Of a group with very many exceptions, only the first ones are looked at.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
@@ -215,11 +218,22 @@ def _gravity(error: BaseException, retry: Retry | RetryByError | None) -> tuple[
         case RetryAfter():
             return (3, -error.delay_seconds)
         case Release():
-            return (4, 0.0)
+            return (4, -(error.delay_seconds or 0.0))
         case _ if retry is None or not retry.applies_to(error):
             return (1, 0.0)
         case _:
             return (2, 0.0)
+
+
+def _released(error: Release) -> Redeliver:
+    """Decide about a record that the handler releases.
+
+    A delayed release costs the broker and its worker less than a retry topic, but a released record
+    keeps no failure: so a failure never becomes one (docs/adr/0061).
+    """
+    if error.delay_seconds is None:
+        return REDELIVER
+    return Redeliver(min(max(round(error.delay_seconds * 1000), 0), DELAY_MS_MAX))
 
 
 def _unreadable(route: Route, error: UnreadablePayload, story: Story) -> Step:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sharegroup.worker.decisions.messages import class_name, leaves_of, message_of
-from sharegroup.worker.records.outcomes import RetryAfter, SomeFailed
+from sharegroup.worker.records.outcomes import Release, RetryAfter, SomeFailed
 
 MESSAGE_CHARACTERS_MAX = 4_000
 ERROR_BYTES_MAX = 1024 * 1024
@@ -40,7 +40,7 @@ class ErrorCopy:
     """Its real class with the module."""
     text: str
     delay_seconds: float | None = None
-    """Of a RetryAfter."""
+    """Of a RetryAfter, and of a Release that has one."""
     leaves: tuple[Portable, ...] = ()
     """Of a group, the exceptions in it, without inner groups."""
     failed: Mapping[int, Portable] = field(default_factory=dict)
@@ -120,11 +120,16 @@ def _stand_in(base: type[BaseException], form: ErrorCopy) -> BaseException:
     if isinstance(error, RetryAfter):
         error.delay_seconds = form.delay_seconds or 0.0
         error.delay, error.reason = error.delay_seconds, form.text
+    elif isinstance(error, Release):
+        error.delay_seconds = form.delay_seconds
     return error
 
 
 def _delay_of(thing: BaseException) -> float | None:
+    if not isinstance(thing, (RetryAfter, Release)):
+        return None
     try:
-        return float(thing.delay_seconds) if isinstance(thing, RetryAfter) else None
+        delay = thing.delay_seconds
+        return None if delay is None else float(delay)
     except Exception:  # noqa: BLE001  A subclass need not call `RetryAfter.__init__`.
         return None

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from operator import attrgetter
@@ -84,7 +85,7 @@ class DeliveryCopy:
         return max(self.deadline_at_call, self.lock.deadline if self.lock is not None else 0.0)
 
     def accept(self) -> None: ...
-    def release(self) -> None: ...
+    def release(self, *, delay: timedelta | None = None) -> None: ...
     def reject(self) -> None: ...
 
     def renew(self) -> None:

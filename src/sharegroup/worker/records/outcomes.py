@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sharegroup.worker.durations import Duration, delay_seconds
+from sharegroup.worker.durations import Duration, delay_seconds, release_seconds
 
 PUBLIC = "sharegroup.worker"
 """The module from which users import these classes; shown in dead letters and logs."""
@@ -24,9 +24,20 @@ class Reject(HandlerDecision):
 
 
 class Release(HandlerDecision):
-    """Raised by a handler to release the record to any member at once.  Costs a delivery."""
+    """Raised by a handler to release the record to any member.  Costs a delivery, not an attempt.
+
+    It is delivered again after ``delay``, 24 hours at most, which the broker keeps; Apache Kafka
+    has no delays, and there this process keeps the record locked for that time.  Without ``delay``
+    it is delivered at once, unless the group has ``sharegroup.redelivery.delay.ms``.
+    """
 
     __module__ = PUBLIC
+    delay_seconds: float | None = None
+
+    def __init__(self, *reason: object, delay: Duration | None = None) -> None:
+        super().__init__(*reason)
+        if delay is not None:
+            self.delay_seconds = release_seconds(delay)
 
 
 class RetryAfter(HandlerDecision):

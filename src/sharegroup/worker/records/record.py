@@ -223,9 +223,9 @@ class Record:
             self._in_loop(self.delivery.accept)
         return not self.delivery.is_lost
 
-    def release(self) -> None:
+    def release(self, *, delay: Duration | None = None) -> None:
         """Release the record to any member, as raising `Release` does."""
-        self._decide(Release())
+        self._decide(Release(delay=delay))
 
     def reject(self, reason: str = "") -> None:
         """Send the record to the dead letters, as raising `Reject` does."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sharegroup.errors import UnreadableBatch
@@ -123,8 +124,8 @@ class UnreadableRange:
     def accept(self) -> None:
         self.error.settle(AcknowledgeType.ACCEPT)
 
-    def release(self) -> None:
-        self.error.settle(AcknowledgeType.RELEASE)
+    def release(self, *, delay: timedelta | None = None) -> None:  # noqa: ARG002
+        self.error.settle(AcknowledgeType.RELEASE)  # No handler has seen it and named a delay.
 
     def reject(self) -> None:
         """Reject the offsets; the caller has made their letter durable."""

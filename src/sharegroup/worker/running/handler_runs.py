@@ -226,7 +226,7 @@ class HandlerRuns:
             step = Redeliver()
         if type(step) is Redeliver and not self._route.is_share and parts.may_hold:
             # In its order: records behind it must not overtake it.
-            due_ms = parts.clock.wall_ms() + RELEASED_MS
+            due_ms = parts.clock.wall_ms() + max(step.delay_ms or 0, RELEASED_MS)
             step = Hold(replace(record.story, due_ms=due_ms))
             self._counts.released += 1
             parts.events.tell("record.released", record)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from functools import partial
 from typing import Any, assert_never
 
@@ -108,7 +109,9 @@ class Settlement:
                     self._parts.released_at_close.append(record)
                     self._queue.settled(record)
                 else:
-                    self._settle(record, record.delivery.release)
+                    delay_ms = step.delay_ms
+                    delay = None if delay_ms is None else timedelta(milliseconds=delay_ms)
+                    self._settle(record, partial(record.delivery.release, delay=delay))
                 self._parts.events.tell("record.released", record)
             case Hold():
                 self._hold(record, step)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from enum import Enum
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from sharegroup.client import IllegalStateError
 from sharegroup.core.delivery.delivery import (
     ACQUIRED,
     AVAILABLE,
+    DELAYED,
     AckBatch,
     Acquired,
     AcquireRequest,
@@ -26,7 +28,7 @@ from sharegroup.core.delivery.delivery import (
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState
 from sharegroup.ids import MemberId
-from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
+from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType, AcquireMode
 from sharegroup.worker.ports import Header
 from sharegroup.worker.transport.memory_clock import MemoryClock, ScheduledCall
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
@@ -91,12 +93,18 @@ class MemoryGroup:
                     yield from ((record, delivery_count) for record in records[first:end])
         self._set_alarm()
 
-    def acknowledge(self, member_id: MemberId, place: Place, ack: AcknowledgeType) -> None:
+    def acknowledge(
+        self,
+        member_id: MemberId,
+        place: Place,
+        ack: AcknowledgeType,
+        delay_ms: int = GROUPS_DELAY,
+    ) -> None:
         """Settle a record or renew its lock; raises InvalidRecordState, as a broker does."""
         partition = self._partition(place.topic, place.partition)
         partition.acknowledge(
             member_id,
-            [AckBatch(place.offset, place.offset + 1, (int(ack),))],
+            [AckBatch(place.offset, place.offset + 1, (int(ack),), delay_ms)],
             limits=self.limits,
             now_ms=self._clock.now_ms(),
         )
@@ -131,7 +139,7 @@ class MemoryGroup:
             return Standing.WAITING
         for run in partition.runs():
             if run.first <= place.offset < run.end:
-                if run.value.state is AVAILABLE:
+                if run.value.state in {AVAILABLE, DELAYED}:
                     return Standing.WAITING
                 if run.value.state is ACQUIRED:
                     return Standing.LOCKED
@@ -169,7 +177,7 @@ class MemoryGroup:
         return acquired.ranges
 
     def _set_alarm(self) -> None:
-        """Schedule a check for the time when the next lock ends."""
+        """Schedule a check for the time when the next lock or delay ends."""
         ends = [item.next_expiry_ms() for item in self._partitions.values()]
         next_ms = min((item for item in ends if item is not None), default=None)
         if self._alarm is not None:
@@ -181,6 +189,7 @@ class MemoryGroup:
     def _expire(self) -> None:
         for partition in self._partitions.values():
             partition.expire(limits=self.limits, now_ms=self._clock.now_ms())
+            partition.end_delays(now_ms=self._clock.now_ms())
         self._wake()
         self._set_alarm()
 
@@ -239,8 +248,9 @@ class MemoryDelivery:
     def accept(self) -> None:
         self._source.settle(self, AcknowledgeType.ACCEPT)
 
-    def release(self) -> None:
-        self._source.settle(self, AcknowledgeType.RELEASE)
+    def release(self, *, delay: timedelta | None = None) -> None:
+        delay_ms = GROUPS_DELAY if delay is None else delay // timedelta(milliseconds=1)
+        self._source.settle(self, AcknowledgeType.RELEASE, delay_ms)
 
     def reject(self) -> None:
         self._source.settle(self, AcknowledgeType.REJECT)
@@ -361,14 +371,16 @@ class MemorySource:
         delivery.is_lost = True
         delivery.deadline = self._log.clock.now()
 
-    def settle(self, delivery: MemoryDelivery, ack: AcknowledgeType) -> None:
+    def settle(
+        self, delivery: MemoryDelivery, ack: AcknowledgeType, delay_ms: int = GROUPS_DELAY
+    ) -> None:
         """Acknowledge a delivery; the error of a lost lock is logged."""
         if self._is_cut:
             return
         self._check_held(delivery, ack)
         del self._held[delivery.place]
         try:
-            self._group.acknowledge(MemberId(self.member_id), delivery.place, ack)
+            self._group.acknowledge(MemberId(self.member_id), delivery.place, ack, delay_ms)
         except InvalidRecordState as error:
             log.warning(
                 'event=acknowledgement_refused group=%s reason="%s"', self._group.name, error

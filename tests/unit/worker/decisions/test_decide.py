@@ -109,6 +109,20 @@ def test_row_3_release_redelivers_and_is_no_failure() -> None:
     assert decided(Release(), retry=None) == Redeliver()
 
 
+def test_row_3_release_may_name_a_delay_of_up_to_a_day() -> None:
+    assert decided(Release(delay="90s"), TWICE) == Redeliver(90_000)
+    assert decided(Release(delay=0)) == Redeliver(0)
+    assert decided(Release("busy", delay="1d")) == Redeliver(86_400_000)
+    with pytest.raises(ValueError, match="expected up to 24 hours, got '25h'; a RetryAfter may"):
+        Release(delay="25h")
+
+
+@pytest.mark.parametrize("delay", [1e300, -5.0])
+def test_row_3_delay_of_a_subclass_is_bounded(delay: float) -> None:
+    error = type("Later", (Release,), {"delay_seconds": delay})()
+    assert decided(error) == Redeliver(86_400_000 if delay > 0 else 0)
+
+
 def test_row_4_retry_after_waits_for_its_delay_and_counts_as_an_attempt() -> None:
     attempts = (failed(1, "sharegroup.worker.RetryAfter", "busy"),)
     story = Story(failures=1, attempts=attempts, due_ms=NOW_MS + 90_000)
@@ -253,6 +267,8 @@ def test_row_14_longest_wait_of_a_group_decides() -> None:
     step = decided(ExceptionGroup("both", [RetryAfter("1s"), RetryAfter("1h"), RetryAfter("1m")]))
     assert isinstance(step, Postpone)
     assert step.story.due_ms == NOW_MS + 3_600_000
+    both = [Release(delay="1s"), Release(delay="1m"), Release()]
+    assert decided(ExceptionGroup("all", both)) == Redeliver(60_000)
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt()])

@@ -111,12 +111,15 @@ def test_decision_methods_do_not_settle_the_delivery_yet() -> None:
 
 
 def test_decision_methods_keep_their_arguments() -> None:
-    rejected, paused = record(), record()
+    rejected, paused, released = record(), record(), record()
     rejected.reject("too old")
     paused.pause("2m", "busy")
     assert str(rejected.decision) == "too old"
     assert isinstance(paused.decision, RetryAfter)
     assert (paused.decision.delay_seconds, str(paused.decision)) == (120.0, "busy")
+    released.release(delay="2m")
+    assert isinstance(released.decision, Release)
+    assert released.decision.delay_seconds == 120.0
 
 
 def test_second_decision_is_refused_and_the_first_is_kept() -> None:

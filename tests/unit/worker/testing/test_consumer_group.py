@@ -259,6 +259,15 @@ async def test_letters_and_rejects_are_those_of_share_groups() -> None:
 
 @run
 async def test_a_released_record_keeps_its_place() -> None:
+    await keeps_its_place(Release(), "2s")
+
+
+@run
+async def test_a_record_released_with_a_delay_keeps_its_place_for_that_time() -> None:
+    await keeps_its_place(Release(delay="1m"), "59s", "2s")
+
+
+async def keeps_its_place(release: Release, *waits: str) -> None:
     app = App("audit")
     seen: list[str] = []
 
@@ -266,14 +275,15 @@ async def test_a_released_record_keeps_its_place() -> None:
     async def audit(name: str) -> None:
         seen.append(name)
         if seen.count("a1") == 1 and name == "a1":
-            raise Release
+            raise release
 
     async with app.test() as t:
         for name in ("a1", "a2"):
             await t.send(audit, name, key="a")
         await t.settle()
-        assert seen == ["a1"]
-        await t.advance("2s")
+        for wait in waits:
+            assert seen == ["a1"]
+            await t.advance(wait)
         assert seen == ["a1", "a1", "a2"]
 
 
