@@ -8,7 +8,7 @@ the broker's own code, a thousand times as often as a process could be killed.  
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -116,6 +116,17 @@ class Broker:
         running.parts.prepared = PreparedAtOnce()
         self.running = running
         self.clock = clock
+        self.watch = self._closed_with_the_loop()
+
+    async def _closed_with_the_loop(self) -> AsyncIterator[None]:
+        """Close the port when `asyncio.run` ends, if a test that fails does not stop its broker.
+
+        Otherwise the garbage collector finds the socket in another test, and that one fails, too.
+        """
+        try:
+            yield
+        finally:
+            await self.running.server.stop()
 
     @classmethod
     async def start(
@@ -137,7 +148,9 @@ class Broker:
         values |= {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": data}
         syncer = partial(Syncer, probe_seconds=probe_seconds)
         running = await app.start(Config.parse(values), clock=clock, files=files, syncer=syncer)
-        return cls(running, clock)
+        broker = cls(running, clock)
+        await anext(broker.watch)
+        return broker
 
     async def ask(
         self,
