@@ -1,11 +1,14 @@
-"""What waiting costs: ``python -m tests.bench.retry_tiers [--waiting N ...] [--due N]``
+"""What waiting costs: ``python -m tests.bench.retry_tiers [--waiting N ...] [--due N] [--ways]``
 
-Three figures, with a broker and a scheduler in processes of their own:
+Figures of a broker and a scheduler, or a worker, in processes of their own:
 
     memory       of the scheduler while so many records wait an hour; it should be the same
     moved        records by second when all of them have been due for a while
     takeover     how late records are when a member joins, leaves, and dies; a session lasts 2 s
                  here and 10 s in a worker, and the last figure with it
+    ways         processor time of broker and worker for a record that fails once and runs again
+                 after a second: held under its lock, through retry topics, released with a delay;
+                 more than for a record that succeeds at once, in turn
 """
 
 from __future__ import annotations
@@ -17,13 +20,19 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
-from sharegroup.client import Producer
+import uvloop
+
+from sharegroup.client import AdminClient, NewTopic, Producer
 from sharegroup.client.fetch.record_reading import partition_ranges
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story
 from sharegroup.dead_letters.story_headers import story_headers, story_of
+from sharegroup.worker import App, Holding, Record, Release, Retry
+from sharegroup.worker.lifecycle.program import collect_seldom
+from tests.bench.client_process import Span, in_process
 from tests.integration.worker.conftest import SETTINGS
 from tests.integration.worker.dead import lying_in
 from tests.integration.worker.scheduling import make_tiers, postponing, process, scheduling
@@ -31,6 +40,14 @@ from tests.support.processes import ServeProcess, pss_bytes
 
 TIERS = (5.0, 3_600.0)
 SETTLE_SECONDS = 8.0
+
+WAYS = ("held", "tiers", "released")
+FAILING = ((1, 10_000), (20, 50_000))
+"""One of how many records fails, and how many there are."""
+ROUNDS = 5
+PARTITIONS = 4
+LOCKS = "share.partition.max.record.locks"
+ACKNOWLEDGED_SECONDS = 0.5
 ATTEMPTS = tuple(
     Attempt(number, 1_700_000_000_000, "builtins.TimeoutError", "no answer in 3 s", "w-1-6f1c2f52")
     for number in range(1, 4)
@@ -43,6 +60,7 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, nargs="*", default=[10_000, 1_000_000])
     parser.add_argument("--due", type=int, default=200_000)
     parser.add_argument("--takeover", action="store_true")
+    parser.add_argument("--ways", action="store_true")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="sharegroup-retry-") as folder,
@@ -54,6 +72,9 @@ def main() -> None:
             asyncio.run(measure_moved(broker.bootstrap_servers, options.due))
         if options.takeover:
             measure_takeover(broker.bootstrap_servers)
+        if options.ways:
+            for every, count in FAILING:
+                measure_ways(broker, every, count)
 
 
 def measure_memory(bootstrap: str, count: int) -> None:
@@ -118,6 +139,85 @@ async def taken_over(bootstrap: str, group: str, what: str) -> list[int]:
     return [int(record.timestamp) - (story_of(record.headers).due_ms or 0) for record in records]
 
 
+def measure_ways(broker: ServeProcess, every: int, count: int) -> None:
+    """What one of so many records costs more because it fails once."""
+    topic = f"one-in-{every}"
+    asyncio.run(fill_topic(broker.bootstrap_servers, topic, count))
+    more: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    for number in range(ROUNDS + 1):
+        found = {}
+        for way in (None, *WAYS) if number % 2 else (*reversed(WAYS), None):
+            group = f"{topic}.{way}.{number}"
+            found[way] = in_process(
+                fail_once, bootstrap=broker.bootstrap_servers, broker_pid=broker.pid,
+                topic=topic, group=group, way=way, every=every, count=count,
+            )  # fmt: skip
+        for way in WAYS if number else ():  # The first round warms the broker up.
+            client, served = (
+                (found[way][name] - found[None][name]) / (count // every) * 1e6
+                for name in ("client_cpu_s", "broker_cpu_s")
+            )
+            more[way].append((client, served))
+    for way, costs in more.items():
+        client, served = (sorted(cost[side] for cost in costs) for side in (0, 1))
+        both = sorted(map(sum, costs))
+        print(
+            f"one in {every} fails, {way:9}: {median(both):6.0f} us more for each that does "
+            f"[{both[0]:.0f}, {both[-1]:.0f}]: worker {median(client):.0f}, "
+            f"broker {median(served):.0f}"
+        )
+
+
+def fail_once(
+    *, bootstrap: str, broker_pid: int, topic: str, group: str, way: str | None, every: int,
+    count: int,
+) -> dict[str, float]:  # fmt: skip
+    """A worker that handles all records of a topic; runs in a process of its own."""
+
+    async def run() -> dict[str, float]:
+        collect_seldom()  # As `sharegroup worker` does.
+        app = App("bench", bootstrap_servers=bootstrap)
+        done, left, span = asyncio.Event(), count, None
+        failed: set[tuple[int, int]] = set()
+
+        async def handle(value: bytes, record: Record) -> None:
+            nonlocal left, span
+            span = span or Span(broker_pid)
+            if way is not None and record.offset % every == 0:
+                place = (record.partition, record.offset)
+                if place not in failed:
+                    failed.add(place)
+                    raise Release if way == "released" else ConnectionError
+            left -= 1
+            if left == 0:
+                done.set()
+
+        app.share_group(
+            group, topics=topic, concurrency=64, handler=handle,
+            retry=Retry(initial_delay=1.0, jitter=0),
+            holding=Holding(longest_seconds=5.0 if way == "held" else 0.0, records=count),
+            group_configs={LOCKS: "10000", "sharegroup.redelivery.delay.ms": "1000"},
+        )  # fmt: skip
+        async with app:
+            await done.wait()
+            await asyncio.sleep(ACKNOWLEDGED_SECONDS)
+            assert span is not None, "a handler has run"
+            return span.end()
+
+    return uvloop.run(run())
+
+
+async def fill_topic(bootstrap: str, topic: str, count: int) -> None:
+    """So many records in four partitions, in batches of 500."""
+    async with AdminClient(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, PARTITIONS)])
+    async with Producer(bootstrap_servers=bootstrap, linger_ms=50) as producer:
+        for number in range(count):
+            partition = number // 500 % PARTITIONS
+            await producer.send(topic, VALUE, key=b"%d" % number, partition=partition)
+        await producer.flush()
+
+
 async def fill(bootstrap: str, group: str, tier: str, count: int, *, due_in_ms: int) -> None:
     """So many records in a tier, written now."""
     await make_tiers(bootstrap, group, delays=TIERS)
@@ -152,4 +252,6 @@ def cpu_seconds(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    from tests.bench import retry_tiers as this  # Children find its functions under this name.
+
+    this.main()
