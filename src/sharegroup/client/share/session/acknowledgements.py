@@ -17,12 +17,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
-from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
+from sharegroup.durations import Duration, seconds
+from sharegroup.protocol_enums import DELAY_MS_MAX, GROUPS_DELAY, AcknowledgeType
 
 LONG_RUN = 10
 
 TYPE_BITS = 8
 TYPE_MASK = (1 << TYPE_BITS) - 1
+
+
+def delay_ms_of(delay: Duration) -> int:
+    """Return the delay of a released record; ValueError unless it is 0 to 24 hours."""
+    delay_ms = round(seconds(delay) * 1000)
+    if delay_ms > DELAY_MS_MAX:
+        raise ValueError(f"expected a delay of 0 to 24 hours, found {delay!s:.80}")
+    return delay_ms
 
 
 def released_after(delay_ms: int) -> int:
