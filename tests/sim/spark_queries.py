@@ -221,7 +221,7 @@ class _Driver:
 
     def _decide(self, batch: StreamOffset) -> DecidedOffsets:
         """Reject some records and release others; the rest is accepted."""
-        decided: dict[TopicIdPartition, Mapping[AcknowledgeType, OffsetSet]] = {}
+        decided: dict[TopicIdPartition, Mapping[int, OffsetSet]] = {}
         if self._query.board.is_settling or self._query.chance.random() < 0.5:
             return decided
         for key, runs in sorted(batch.acquired.items()):

@@ -47,7 +47,12 @@ from sharegroup.client.share.session.renewal_schedule import interval_seconds
 from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share.session.share_session import RunsByPartition, ShareSession
 from sharegroup.client.together import event_within, together
-from sharegroup.errors import KafkaError, NetworkException, UnknownTopicOrPartition
+from sharegroup.errors import (
+    KafkaError,
+    NetworkException,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
 log = logging.getLogger(__name__)
@@ -411,6 +416,18 @@ class ShareRanges:
             for key, offsets in confirmed.items():
                 unconfirmed[key] -= offsets
         return {key: offsets for key, offsets in unconfirmed.items() if offsets}
+
+    def check_delays(self, keys: Iterable[TopicIdPartition]) -> None:
+        """Raise UnsupportedVersion if a broker of held records does not read their delays."""
+        wanted = frozenset(keys)
+        for node_id, node in self._nodes.items():
+            if node.session.lacks_delays and not wanted.isdisjoint(node.held):
+                raise UnsupportedVersion(
+                    f"group {self.member.group_id!r} node {node_id}: expected a broker that keeps "
+                    "the delays of released records, as sharegroup serve does; this one does not, "
+                    "as Apache Kafka: release the records without a delay, or send them to a topic "
+                    "that is read later"
+                )
 
     async def renew(self) -> None:
         """Renew the locks of all held records now; a background task does it periodically."""

@@ -39,6 +39,11 @@ def released_after(delay_ms: int) -> int:
     return AcknowledgeType.RELEASE | (delay_ms + 1) << TYPE_BITS
 
 
+def delay_of(ack_type: int) -> int:
+    """Return the delay in a type, in milliseconds; `GROUPS_DELAY` if it has none of its own."""
+    return (ack_type >> TYPE_BITS) - 1
+
+
 class AckRun(NamedTuple):
     """Offsets from ``first`` to ``end`` (excluded) that have one acknowledgement type."""
 
@@ -150,7 +155,7 @@ def _joins(run: AckRun, after: AckRun) -> bool:
 def _together(runs: Sequence[AckRun]) -> AcknowledgementBatch:
     """Join runs that are in one batch."""
     first, last = runs[0].first, runs[-1].end - 1
-    delay_ms = (runs[0].ack_type >> TYPE_BITS) - 1
+    delay_ms = delay_of(runs[0].ack_type)
     ack_types = {run.ack_type & TYPE_MASK for run in runs}
     if len(ack_types) == 1:
         return AcknowledgementBatch(first, last, tuple(ack_types), delay_ms)
