@@ -6,11 +6,11 @@ The runs of a page are of one moment, two pages are not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from itertools import islice
+from typing import Protocol
 
-from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.share_group_runs import RUNS_DEFAULT
 from sharegroup.client.admin.types import SharePartitionRuns, ShareRun
 from sharegroup.client.records import TopicPartition
@@ -20,9 +20,18 @@ from sharegroup.share_runs.share_runs import ShownSharePartition
 PARTITIONS_PER_PAGE = 200
 """Share partitions that are asked about together."""
 
+Pages = dict[TopicPartition, SharePartitionRuns | KafkaError]
+
+
+class ListsRuns(Protocol):
+    """The part of `AdminClient` that is used here."""
+
+    @property
+    def list_share_group_runs(self) -> Callable[..., Awaitable[Pages]]: ...
+
 
 async def broker_runs(
-    admin: AdminClient,
+    admin: ListsRuns,
     group: str,
     wanted: Iterable[TopicPartition],
     *,
@@ -44,7 +53,7 @@ async def broker_runs(
 
 
 async def run_pages(
-    admin: AdminClient,
+    admin: ListsRuns,
     group: str,
     wanted: Iterable[TopicPartition],
     *,

@@ -77,6 +77,8 @@ class SourceOptions(ReadOptions):
     records_per_trigger_max: int | None = None
     kept_bytes_max: int = KEPT_BYTES_MAX
     """Maximum size of the kept records of a batch; 0 if executors fetch all records."""
+    reports_states: bool = False
+    """Whether progress reports have the numbers of the group's records by state."""
     outcomes_location: str | None = None
     """The directory of the files with per-row outcomes; None for the default directory."""
 
@@ -324,6 +326,11 @@ STREAM = (
         *("keptBytesMax", "kept_bytes_max", _whole, f"{KEPT_BYTES_MAX:,} (1 GiB)"),
         "with Apache Kafka: maximum size of the records that the driver keeps of a batch, for "
         "executors on its own machine; `0`: executors fetch all records, as with our broker",
+    ),
+    Option(
+        *("reportStates", "reports_states", _boolean, "`false`"),
+        "adds the numbers of the group's available, acquired, delayed and archiving records to "
+        "progress reports; on our broker only, which lists them",
     ),
     Option(
         *("outcomesLocation", "outcomes_location", _directory, "`~/.local/state/sharegroup/spark`"),

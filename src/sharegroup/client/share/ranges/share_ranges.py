@@ -26,7 +26,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from sharegroup.client.admin import groups as admin_groups
-from sharegroup.client.admin.types import SharePartitionOffset
+from sharegroup.client.admin.share_group_runs import list_share_group_runs
+from sharegroup.client.admin.types import SharePartitionOffset, SharePartitionRuns
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
 from sharegroup.client.net.refusals import left_out, may_pass
@@ -453,6 +454,20 @@ class ShareRanges:
             for where, offset in listed.items()
             if isinstance(offset, SharePartitionOffset) and (key := self._key(where)) is not None
         }
+
+    async def share_partitions(self) -> list[TopicPartition]:
+        """Return the partitions that the group has started to read."""
+        return [
+            TopicPartition(name, key.partition)
+            for key in await self.positions()
+            if (name := self.name_of(key.topic_id)) is not None
+        ]
+
+    async def list_share_group_runs(
+        self, group_id: str, partitions: Mapping[TopicPartition, int], *, runs_max: int
+    ) -> dict[TopicPartition, SharePartitionRuns | KafkaError]:
+        """Return a page of runs as `AdminClient` does, over the connections of this member."""
+        return await list_share_group_runs(self._cluster, group_id, partitions, runs_max=runs_max)
 
     async def end_offsets(self) -> dict[TopicIdPartition, int]:
         """Return the offset after the last record of every subscribed partition.
