@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, UnsupportedVersion
-from sharegroup.share_runs.broker_runs import ListsRuns, run_pages
+from sharegroup.share_runs.broker_runs import ListRuns, run_pages
 from sharegroup.share_runs.share_runs import ACQUIRED, ARCHIVING, AVAILABLE, DELAYED
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,12 @@ RUNS_MAX = 20_000
 """Maximum number of runs that are counted, by 20 requests."""
 
 
-class Group(ListsRuns, Protocol):
+class Group(Protocol):
     """The part of `ShareRanges` that `GroupStates` uses."""
 
     async def share_partitions(self) -> Iterable[TopicPartition]: ...
+    @property
+    def list_share_group_runs(self) -> ListRuns: ...
 
 
 class GroupStates:
@@ -86,7 +88,8 @@ class GroupStates:
         run_count = 0
         cause = None
         wanted = await self._group.share_partitions()
-        async for page in run_pages(self._group, self._group_id, wanted):
+        pages = run_pages(self._group.list_share_group_runs, self._group_id, wanted)
+        async for page in pages:
             for run in page.runs:
                 if run.state in counts:
                     counts[run.state] += run.count

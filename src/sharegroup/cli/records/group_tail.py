@@ -301,7 +301,9 @@ class Browsing:
     ) -> AsyncGenerator[ShownSharePartition, None]:
         group, first = self._browsed.group, self._browsed.first
         try:
-            async for page in run_pages(admin, group, wanted, first_offset=first):
+            async for page in run_pages(
+                admin.list_share_group_runs, group, wanted, first_offset=first
+            ):
                 yield page
         except UnsupportedVersion:
             complain(DURABLE_ONLY)
