@@ -31,7 +31,7 @@ from typing import Protocol
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.records import IdlePeriod
 from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
-from sharegroup.client.share.session.acknowledgements import TYPE_MASK, AckRun
+from sharegroup.client.share.session.acknowledgements import TYPE_MASK, UNSTARTED, AckRun
 from sharegroup.client.share.session.acquired_records import RECORDS_MAX, acquired_offsets
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
@@ -502,7 +502,7 @@ class ShareStream:
 
     async def _release(self, fresh: AcquiredByPartition) -> None:
         await self._acknowledge(
-            {key: {AcknowledgeType.RELEASE: acquired_offsets(runs)} for key, runs in fresh.items()}
+            {key: {UNSTARTED: acquired_offsets(runs)} for key, runs in fresh.items()}
         )
 
     def _name(self, key: TopicIdPartition) -> TopicName:

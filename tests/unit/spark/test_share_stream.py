@@ -13,7 +13,7 @@ import pytest
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
 from sharegroup.client.records import IdlePeriod
 from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
-from sharegroup.client.share.session.acknowledgements import AckRun, released_after
+from sharegroup.client.share.session.acknowledgements import UNSTARTED, AckRun, released_after
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import GroupAuthorizationFailed, NetworkException, UnsupportedVersion
@@ -405,10 +405,11 @@ def test_available_now_includes_later_records_of_the_last_range() -> None:
 
 
 def test_available_now_releases_records_written_after_its_start() -> None:
+    """Without the delay of the group: the query has not begun them."""
     group = Group((1_000, 1_010, 1))
     _, end = available_now(group)
     assert end is START
-    assert group.told == [(1_000, 1_010, RELEASE)]
+    assert group.told == [(1_000, 1_010, UNSTARTED)]
 
 
 class TwoPartitions(Group):
@@ -443,14 +444,14 @@ def test_available_now_reads_each_partition_to_its_end_while_another_grows() -> 
     assert second.acquired == {OTHER: (AcquiredRecords.of_range(0, 1_000, 1),)}
     group.starts = {KEY: 1_010, OTHER: 1_000}
     assert advance(stream, second) is second
-    assert group.told[-1] == (1_010, 1_020, RELEASE)
+    assert group.told[-1] == (1_010, 1_020, UNSTARTED)
 
 
 def test_available_now_ends_while_other_members_hold_records_of_a_partition() -> None:
     group = TwoPartitions((KEY, 0, 1_000), (KEY, 1_000, 1_010), (KEY, 1_010, 1_020))
     stream, first = available_now(group)
     assert advance(stream, first) is first
-    assert group.told[-1] == (1_000, 1_010, RELEASE)
+    assert group.told[-1] == (1_000, 1_010, UNSTARTED)
 
 
 def test_available_now_does_not_wait_for_records_held_by_other_members() -> None:

@@ -39,6 +39,10 @@ def released_after(delay_ms: int) -> int:
     return AcknowledgeType.RELEASE | (delay_ms + 1) << TYPE_BITS
 
 
+UNSTARTED = released_after(0)
+"""The type of records that are given back unseen: no delay of the group applies to them."""
+
+
 def delay_of(ack_type: int) -> int:
     """Return the delay in a type, in milliseconds; `GROUPS_DELAY` if it has none of its own."""
     return (ack_type >> TYPE_BITS) - 1
