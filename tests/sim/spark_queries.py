@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.ranges.share_ranges import ShareRanges
+from sharegroup.client.share.session.acknowledgements import TYPE_MASK, released_after
 from sharegroup.client.share.session.acquired_records import RECORDS_MAX, acquired_offsets
 from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.client.share.session.share_session import RunsByPartition
@@ -220,14 +221,16 @@ class _Driver:
         return self._query.chance.uniform(0, locks * self._query.lock_ms / 1_000)
 
     def _decide(self, batch: StreamOffset) -> DecidedOffsets:
-        """Reject some records and release others; the rest is accepted."""
-        decided: dict[TopicIdPartition, Mapping[AcknowledgeType, OffsetSet]] = {}
+        """Reject some records, release others, also with a delay; the rest is accepted."""
+        decided: dict[TopicIdPartition, Mapping[int, OffsetSet]] = {}
         if self._query.board.is_settling or self._query.chance.random() < 0.5:
             return decided
         for key, runs in sorted(batch.acquired.items()):
-            chosen: dict[AcknowledgeType, list[tuple[int, int]]] = {
+            chosen: dict[int, list[tuple[int, int]]] = {
                 AcknowledgeType.REJECT: [],
                 AcknowledgeType.RELEASE: [],
+                released_after(0): [],
+                released_after(900): [],
             }
             for first, end in acquired_offsets(runs):
                 for offset in range(first, end):
@@ -258,10 +261,16 @@ class _Driver:
                     f"Q1: {query.group} {key.partition}-{offset} is in the batches {earlier} and "
                     f"{batch_id}"
                 )
-        for key, kinds in decided.items():
-            for first, end in kinds.get(AcknowledgeType.RELEASE, ()):
-                for offset in range(first, end):
-                    query.shown.pop((key, offset), None)
+        released = (
+            (key, offset)
+            for key, kinds in decided.items()
+            for kind, offsets in kinds.items()
+            if kind & TYPE_MASK == AcknowledgeType.RELEASE
+            for first, end in offsets
+            for offset in range(first, end)
+        )
+        for row in released:
+            query.shown.pop(row, None)
 
     async def _step(self, step: str) -> None:
         """Die here, or go on."""
@@ -304,7 +313,7 @@ class WatchedRanges(ShareRanges):
             unseen = [
                 offset
                 for ack in acks
-                if ack.ack_type != AcknowledgeType.RELEASE
+                if ack.ack_type & TYPE_MASK != AcknowledgeType.RELEASE
                 for offset in range(ack.first, ack.end)
                 if (key, offset) not in committed
             ]

@@ -49,6 +49,7 @@ from sharegroup.dead_letters.story_headers import (
     story_of,
 )
 from sharegroup.dead_letters.topics import is_topic_name, own_topic
+from sharegroup.durations import DELAY_DAYS_MAX, seconds
 from sharegroup.ids import GroupId, TopicId, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import (
     AcknowledgeType,
@@ -88,7 +89,6 @@ from sharegroup.worker.dead_letters import Buried, letter_headers
 from sharegroup.worker.decisions.decide import Bury
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.checks import dead_topic
-from sharegroup.worker.durations import DELAY_DAYS_MAX, seconds
 from sharegroup.worker.lifecycle import pid_files
 from sharegroup.worker.lifecycle.pid_files import PidFile
 from sharegroup.worker.retrying.tier_log import TierRecord
@@ -220,7 +220,7 @@ PAIRS = (
     ),
     Pair(
         "names of tiers, which `worker plan` prints and `retry_tiers` takes",
-        "worker.decisions.tiers:Tiers", "worker.durations:seconds", f"{HERE}::test_tier_names",
+        "worker.decisions.tiers:Tiers", "durations:seconds", f"{HERE}::test_tier_names",
     ),
     Pair(
         "the pid file of a worker",

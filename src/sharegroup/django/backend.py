@@ -17,8 +17,8 @@ from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultD
 from django.utils import timezone
 
 from sharegroup.django.options import TaskOptions, read_options
+from sharegroup.durations import DELAY_DAYS_MAX
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.durations import DELAY_DAYS_MAX
 
 if TYPE_CHECKING:
     from sharegroup.django.task_app import TaskApp

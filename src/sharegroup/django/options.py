@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any
 
+from sharegroup.durations import Duration, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.suggestions import did_you_mean
 from sharegroup.worker import Retry
 from sharegroup.worker.declarations.checks import checked_app_name, checked_group, is_whole, or_none
-from sharegroup.worker.durations import Duration, seconds
 
 CONCURRENCY_MAX = 1_000
 ATTEMPTS_MAX = 1_000

@@ -11,8 +11,8 @@ from sharegroup.django.priorities import Level, PriorityGate
 from sharegroup.django.relay import Relay
 from sharegroup.django.runs import TaskRuns
 from sharegroup.django.sending import Senders
+from sharegroup.durations import seconds
 from sharegroup.worker import App, HandlingTimeout
-from sharegroup.worker.durations import seconds
 from sharegroup.worker.middleware import Call, Proceed
 from sharegroup.worker.time_limit import time_limit
 

@@ -6,7 +6,7 @@ The runs of a page are of one moment, two pages are not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from itertools import islice
 
@@ -20,6 +20,9 @@ from sharegroup.share_runs.share_runs import ShownSharePartition
 PARTITIONS_PER_PAGE = 200
 """Share partitions that are asked about together."""
 
+ListRuns = Callable[..., Awaitable[dict[TopicPartition, SharePartitionRuns | KafkaError]]]
+"""`AdminClient.list_share_group_runs`, or the same over other connections."""
+
 
 async def broker_runs(
     admin: AdminClient,
@@ -32,7 +35,9 @@ async def broker_runs(
     """Return the wanted share partitions, with ``runs_max`` runs each from ``first_offset`` on."""
     newest: dict[TopicPartition, ShownSharePartition] = {}
     runs: dict[TopicPartition, list[ShareRun]] = {}
-    pages = run_pages(admin, group, wanted, runs_max=runs_max, first_offset=first_offset)
+    pages = run_pages(
+        admin.list_share_group_runs, group, wanted, runs_max=runs_max, first_offset=first_offset
+    )
     async for page in pages:
         where = TopicPartition(page.topic, page.partition)
         newest[where] = page
@@ -44,7 +49,7 @@ async def broker_runs(
 
 
 async def run_pages(
-    admin: AdminClient,
+    list_runs: ListRuns,
     group: str,
     wanted: Iterable[TopicPartition],
     *,
@@ -61,7 +66,7 @@ async def run_pages(
     while pending:
         asked = dict(islice(pending.items(), PARTITIONS_PER_PAGE))
         page_max = RUNS_DEFAULT if runs_max is None else min(RUNS_DEFAULT, runs_max * len(asked))
-        answered = await admin.list_share_group_runs(group, asked, runs_max=page_max)
+        answered = await list_runs(group, asked, runs_max=page_max)
         has_progress = False
         for where, first in asked.items():
             page = answered[where]

@@ -48,6 +48,16 @@ class ShownSharePartition:
         """The number of runs that are not in ``runs``."""
         return self.run_count - len(self.runs)
 
+    @property
+    def never_delivered(self) -> ShareRun | None:
+        """The records behind the last run, which are available; None if this is not the last page.
+
+        They have no run of their own."""
+        if self.end_offset is None or self.end_offset >= self.high_watermark:
+            return None
+        is_last = not self.runs or self.runs[-1].last_offset + 1 >= self.end_offset
+        return ShareRun(self.end_offset, self.high_watermark - 1, AVAILABLE, 0) if is_last else None
+
     def counts(self) -> Counter[str]:
         """Return the number of offsets in each state of `PRECEDENCE`."""
         counts: Counter[str] = Counter()

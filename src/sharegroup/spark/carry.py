@@ -31,8 +31,10 @@ from sharegroup.protocol_enums import AcknowledgeType
 AcquiredByPartition = Mapping[TopicIdPartition, tuple[AcquiredRecords, ...]]
 """The acquired records of a batch: ascending runs by partition, each with its delivery count."""
 Sets = Mapping[TopicIdPartition, OffsetSet]
-DecidedOffsets = Mapping[TopicIdPartition, Mapping[AcknowledgeType, OffsetSet]]
-"""Offsets by partition and acknowledgement type; the sets of a partition are disjoint."""
+DecidedOffsets = Mapping[TopicIdPartition, Mapping[int, OffsetSet]]
+"""Offsets by partition and acknowledgement type; the sets of a partition are disjoint.
+
+A release with a delay is a type of its own (`released_after`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,10 @@ class Recognised(NamedTuple):
 def recognise(acquired: AcquiredByPartition, carry: Carry) -> Recognised:
     """Divide acquired records into new ones and those that the query has already processed."""
     fresh: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
-    again: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
+    again: dict[TopicIdPartition, dict[int, OffsetSet]] = {}
     for key, runs in acquired.items():
         offsets = acquired_offsets(runs)
-        outcomes = {
+        outcomes: dict[int, OffsetSet] = {
             AcknowledgeType.ACCEPT: offsets & carry.accept.get(key, EMPTY),
             AcknowledgeType.REJECT: offsets & carry.reject.get(key, EMPTY),
         }

@@ -42,6 +42,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sharegroup.client.share.session.acknowledgements import (
+    TYPE_MASK,
+    delay_ms_of,
+    delay_of,
+    released_after,
+)
 from sharegroup.client.share.session.acquired_records import acquired_offsets
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import InvalidConfig
@@ -62,12 +68,13 @@ STRONGEST_FIRST = (
     *(AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT),
 )
 """Acknowledgement types by precedence, for a record with more than one outcome."""
+_RANK = {int(kind): rank for rank, kind in enumerate(STRONGEST_FIRST)}
 KINDS = {kind.name.lower(): kind for kind in STRONGEST_FIRST if kind is not AcknowledgeType.GAP}
 """The outcomes that a query may choose, by name."""
 _STORED = {"gap": AcknowledgeType.GAP, **KINDS}
 """All decisions, by their name in a file."""
 
-Decided = Mapping[tuple[str, int], Mapping[AcknowledgeType, OffsetSet]]
+Decided = Mapping[tuple[str, int], Mapping[int, OffsetSet]]
 """Decisions by topic name and partition, as in the rows."""
 
 
@@ -162,7 +169,7 @@ class DecisionFiles:
 
         DecisionsMissing if the query has decided before, and the folder of this batch is gone.
         """
-        outcomes: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
+        outcomes: dict[TopicIdPartition, dict[int, OffsetSet]] = {}
         held = {
             (batch.names[key.topic_id], key.partition): (key, acquired_offsets(runs))
             for key, runs in batch.acquired.items()
@@ -338,9 +345,20 @@ def _as_json(decided: Decided) -> dict[str, Any]:
     topics: dict[str, Any] = {}
     for (topic, partition), kinds in decided.items():
         topics.setdefault(topic, {})[str(partition)] = {
-            kind.name.lower(): deltas_of(offsets) for kind, offsets in kinds.items()
+            _kind_text(kind): deltas_of(offsets) for kind, offsets in kinds.items()
         }
     return topics
+
+
+def _kind_text(kind: int) -> str:
+    """Return the name of a decision in a file: ``release``, or with a delay ``release 500ms``."""
+    name = AcknowledgeType(kind & TYPE_MASK).name.lower()
+    return name if kind <= TYPE_MASK else f"{name} {delay_of(kind)}ms"
+
+
+def _kind_of(text: str) -> int:
+    name, _, delay = text.partition(" ")
+    return released_after(delay_ms_of(delay)) if delay and name == "release" else _STORED[text]
 
 
 def _read(path: Path) -> Decided:
@@ -350,7 +368,7 @@ def _read(path: Path) -> Decided:
         if (version := content["v"]) == VERSION:
             return {
                 (topic, int(partition)): {
-                    _STORED[kind]: OffsetSet(tuple(ranges_of(deltas)))
+                    _kind_of(kind): OffsetSet(tuple(ranges_of(deltas)))
                     for kind, deltas in kinds.items()
                 }
                 for topic, partitions in content["outcomes"].items()
@@ -365,12 +383,13 @@ def _read(path: Path) -> Decided:
 
 
 def _without_doubles(
-    kinds: Mapping[AcknowledgeType, OffsetSet],
-) -> dict[AcknowledgeType, OffsetSet]:
-    distinct: dict[AcknowledgeType, OffsetSet] = {}
+    kinds: Mapping[int, OffsetSet],
+) -> dict[int, OffsetSet]:
+    distinct: dict[int, OffsetSet] = {}
     assigned = EMPTY
-    for kind in STRONGEST_FIRST:
-        if offsets := kinds.get(kind, EMPTY) - assigned:
+    # Of several releases, that with the longest delay.
+    for kind in sorted(kinds, key=lambda kind: (_RANK[kind & TYPE_MASK], -kind)):
+        if offsets := kinds[kind] - assigned:
             distinct[kind] = offsets
             assigned = assigned | offsets
     return distinct

@@ -120,7 +120,7 @@ def log_figures(figures: QueryFigures) -> None:
         outcomes = " ".join(f"{name}={group.added[name]}" for name in OUTCOMES)
         log.info(
             "event=query.progress query=%s group=%s batch=%d rows=%d rows_per_second=%.0f "
-            "batch_ms=%d lag=%s held=%d carried=%d %s",
+            "batch_ms=%d lag=%s held=%d carried=%d %s%s",
             escaped(figures.name),
             escaped(group.group),
             figures.batch_id,
@@ -131,6 +131,7 @@ def log_figures(figures: QueryFigures) -> None:
             group.held,
             group.carried,
             outcomes,
+            "".join(f" {state}={count}" for state, count in group.states.items()),
         )
         if group.idle_cause:
             log.warning(

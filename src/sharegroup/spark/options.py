@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig, config_from
@@ -33,6 +33,8 @@ VALUE_CHARACTERS_MAX = 200
 
 SHARE_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = (SHARE_STATE_TOPIC, "__consumer_offsets", "__transaction_state")
+RECORDS, SHARE_PARTITIONS, GROUP_RUNS = VIEWS = ("records", "sharePartitions", "groupRuns")
+"""A row of the format ``kafka-share-state`` is a record, a stored run, or a present run."""
 KEPT_BYTES_MAX = 1024 * 1024 * 1024
 """Default of ``keptBytesMax``, the maximum size of the kept records of a batch."""
 
@@ -77,6 +79,8 @@ class SourceOptions(ReadOptions):
     records_per_trigger_max: int | None = None
     kept_bytes_max: int = KEPT_BYTES_MAX
     """Maximum size of the kept records of a batch; 0 if executors fetch all records."""
+    reports_states: bool = False
+    """Whether progress reports have the numbers of the group's records by state."""
     outcomes_location: str | None = None
     """The directory of the files with per-row outcomes; None for the default directory."""
 
@@ -105,8 +109,10 @@ class LettersOptions(BatchOptions):
 class StateOptions(BatchOptions):
     """The options of a read of internal topics."""
 
-    shows_share_partitions: bool = False
-    """Whether rows are runs of share partitions, not records."""
+    view: str = RECORDS
+    """The meaning of a row: one of `VIEWS`."""
+    group: str | None = None
+    """The share group of the view `GROUP_RUNS`; its ``topics`` are empty for all of the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,11 +257,11 @@ def _checked_times(times: Times, all_times: Iterable[int]) -> Times:
     return times
 
 
-def _view(text: str) -> bool:
-    """Parse a view; True for ``sharePartitions``."""
-    if text.strip().lower() not in ("records", "sharepartitions"):
-        raise ValueError("expected records or sharePartitions")
-    return text.strip().lower() == "sharepartitions"
+def _view(text: str) -> str:
+    views = {view.lower(): view for view in VIEWS}
+    if (view := views.get(text.strip().lower())) is None:
+        raise ValueError(f"expected one of {', '.join(VIEWS)}")
+    return view
 
 
 def _late_start(text: str) -> bool:
@@ -326,6 +332,11 @@ STREAM = (
         "executors on its own machine; `0`: executors fetch all records, as with our broker",
     ),
     Option(
+        *("reportStates", "reports_states", _boolean, "`false`"),
+        "adds the numbers of the group's available, acquired, delayed and archiving records to "
+        "progress reports; on our broker only, which lists them",
+    ),
+    Option(
         *("outcomesLocation", "outcomes_location", _directory, "`~/.local/state/sharegroup/spark`"),
         "directory of the files with outcomes for rows; beside the checkpoint if the driver may "
         "move to another machine",
@@ -379,12 +390,16 @@ LETTERS = (
 )
 STATE = (
     Option(
-        *("view", "shows_share_partitions", _view, "`records`"),
-        "`records` of the topics, or `sharePartitions`: the present state of share partitions",
+        *("view", "view", _view, "`records`"),
+        "`records` of the topics; `sharePartitions`: the stored state of share partitions; or "
+        "`groupRuns`: the present state of a group, from our broker",
     ),
+    _GROUP._replace(default="not set", text="with `view=groupRuns`: name of the share group"),
     *(
         option._replace(
-            default=f"`{SHARE_STATE_TOPIC}`", text="names of internal topics, with commas between"
+            default=f"`{SHARE_STATE_TOPIC}`",
+            text="names of internal topics, with commas between; with `view=groupRuns` of topics "
+            "of the group, all of them by default",
         )
         if option.name == "subscribe"
         else option
@@ -498,34 +513,40 @@ def state_options(given: Mapping[str, str], *, is_stream: bool = False) -> State
         topics = {"subscribe": SHARE_STATE_TOPIC}
     parsed = _log_options({**given, **topics}, STATE, _REFUSED_IN_LETTERS, is_stream=is_stream)
     options = StateOptions(**parsed)
+    if (options.view == GROUP_RUNS) != (options.group is not None):
+        raise InvalidConfig(
+            f"expected view={GROUP_RUNS} with the option {_GROUP.name}, and no other view with it"
+        )
+    if options.view != RECORDS:
+        _check_present_state(options, parsed, is_stream=is_stream)
+    if options.view == GROUP_RUNS:
+        return replace(options, topics=()) if topics else options
     if unknown := set(options.topics) - set(INTERNAL_TOPICS):
         raise InvalidConfig(
             f"topic {min(unknown)!r} is no internal topic; expected {', '.join(INTERNAL_TOPICS)}; "
             "the format kafka-share reads other topics"
         )
-    if options.shows_share_partitions:
-        _check_share_partitions(options, parsed, is_stream=is_stream)
-    return options
-
-
-def _check_share_partitions(
-    options: StateOptions, parsed: Mapping[str, Any], *, is_stream: bool
-) -> None:
-    """Raise InvalidConfig unless all records of the share state are read."""
-    if is_stream:
-        raise InvalidConfig(
-            "view=sharePartitions shows the state at one moment, so it is for spark.read; "
-            "expected view=records in a stream"
-        )
-    if options.topics != (SHARE_STATE_TOPIC,):
+    if options.view == SHARE_PARTITIONS and options.topics != (SHARE_STATE_TOPIC,):
         raise InvalidConfig(
             f"view=sharePartitions shows the topic {SHARE_STATE_TOPIC}; expected no other topics, "
             f"found {', '.join(options.topics)}"
         )
+    return options
+
+
+def _check_present_state(
+    options: StateOptions, parsed: Mapping[str, Any], *, is_stream: bool
+) -> None:
+    """Raise InvalidConfig unless the whole state is read, once."""
+    if is_stream:
+        raise InvalidConfig(
+            f"view={options.view} shows the state at one moment, so it is for spark.read; "
+            "expected view=records in a stream"
+        )
     parts = {"starting", "ending", "assigned"} & parsed.keys()
     if parts:
         raise InvalidConfig(
-            "view=sharePartitions needs all records; expected no options for the start, the end or "
+            f"view={options.view} needs all records; expected no options for the start, the end or "
             "the partitions: remove startingOffsets, endingOffsets, assign and their like"
         )
 

@@ -27,7 +27,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import StructField, StructType
 
+from sharegroup.client.share.session.acknowledgements import delay_ms_of, released_after
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.durations import Duration
 from sharegroup.errors import InvalidConfig
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import KINDS, default_location, folder_of, write_decisions
@@ -77,21 +79,33 @@ def reject(rows: DataFrame, *, source: DataFrame | None = None) -> int:
     return _decide(rows, _constant(AcknowledgeType.REJECT), source)
 
 
-def release(rows: DataFrame, *, source: DataFrame | None = None) -> int:
+def release(
+    rows: DataFrame, *, delay: Duration | None = None, source: DataFrame | None = None
+) -> int:
     """Release these records, so they are delivered again within the delivery count limit.
 
-    Returns the number of rows.
+    With ``delay``, a text as ``"30s"``, a timedelta or a number of seconds up to 24 hours, our
+    broker delivers them after that time, which begins when the batch is acknowledged.  Without it
+    the group's setting ``sharegroup.redelivery.delay.ms`` applies.  Apache Kafka has no delays:
+    there the query ends with an error that says so.  Returns the number of rows.
     """
-    return _decide(rows, _constant(AcknowledgeType.RELEASE), source)
+    return _decide(rows, _constant(AcknowledgeType.RELEASE), source, delay)
 
 
-def outcomes(rows: DataFrame, column: str = "outcome", *, source: DataFrame | None = None) -> int:
+def outcomes(
+    rows: DataFrame,
+    column: str = "outcome",
+    *,
+    delay: Duration | None = None,
+    source: DataFrame | None = None,
+) -> int:
     """Apply the outcome in the column to each row; returns the number of rows.
 
-    Values are ``accept``, ``release`` or ``reject``; null is accept.
+    Values are ``accept``, ``release`` or ``reject``; null is accept.  ``delay`` is that of the
+    released records, as in `release`.
     """
     named = functions.coalesce(functions.col(column), functions.lit("accept"))
-    return _decide(rows, named, source)
+    return _decide(rows, named, source, delay)
 
 
 def dead_letter(
@@ -146,7 +160,13 @@ def _constant(kind: AcknowledgeType) -> Column:
     return functions.lit(kind.name.lower())
 
 
-def _decide(rows: DataFrame, outcome: Column, source: DataFrame | None) -> int:
+def _decide(
+    rows: DataFrame,
+    outcome: Column,
+    source: DataFrame | None,
+    delay: Duration | None = None,
+) -> int:
+    release_type = AcknowledgeType.RELEASE if delay is None else released_after(delay_ms_of(delay))
     origin = origin_of(rows if source is None else source)
     if rows.isStreaming:
         raise ValueError("outcomes are decided batch by batch: call this in foreachBatch")
@@ -158,8 +178,9 @@ def _decide(rows: DataFrame, outcome: Column, source: DataFrame | None) -> int:
         )
     placed = rows.where(" and ".join(f"{name} is not null" for name in PLACE))
     table = placed.select(*PLACE, outcome.alias("outcome")).toArrow()
-    decided: dict[tuple[str, int], dict[AcknowledgeType, OffsetSet]] = {}
-    for place, kind, offsets in _grouped(table):
+    decided: dict[tuple[str, int], dict[int, OffsetSet]] = {}
+    for place, named, offsets in _grouped(table):
+        kind = release_type if named is AcknowledgeType.RELEASE else named
         # A union has the metadata of one of its streams
         # (`tests/integration/spark/test_outcomes_stream.py`).
         if place[0] not in origin.topics:

@@ -38,6 +38,12 @@ class GroupFigures:
     """How long no broker has answered the reader; 0 unless the reader has warned of it."""
     idle_cause: str
     """What the reader knows about the cause, and what to do; empty if it is not idle."""
+    states: Mapping[str, int]
+    """Records of the group by state, with the option ``reportStates``; empty until they are known.
+
+    The states are available, acquired, delayed and archiving."""
+    states_cause: str
+    """Why they are missing or incomplete; otherwise empty."""
     counts: Mapping[str, int]
     """By the names of `COUNTED`, since the reader started."""
     added: Mapping[str, int]
@@ -160,6 +166,8 @@ def _group(
         # A reader of an earlier version reports neither.
         idle_seconds=own.get("idleSeconds", 0),
         idle_cause=own.get("idleCause") or "",
+        states=MappingProxyType(own.get("states") or {}),
+        states_cause=own.get("statesCause") or "",
         counts=MappingProxyType(dict(counts)),
         added=MappingProxyType(added),
         per_second=MappingProxyType(

@@ -36,6 +36,13 @@ class QueryMetrics:
         self._carried = gauge("carried", "Records that are processed, but not confirmed.")
         self._idle_seconds = gauge("idle_seconds", "Time without an answer of a broker, or 0.")
         self._gauges = (self._lag, self._held, self._carried, self._idle_seconds)
+        self._states = Gauge(
+            "sharegroup_spark_unsettled",
+            "Records of the share group by state, with the option reportStates.",
+            (*LABELS, "state"),
+            registry=registry,
+        )
+        self._state_names: set[str] = set()
         self._records = Counter(
             "sharegroup_spark_records",
             "Records by what happened to them; accepted, released and rejected are outcomes.",
@@ -68,6 +75,9 @@ class QueryMetrics:
             self._held.labels(*labels).set(group.held)
             self._carried.labels(*labels).set(group.carried)
             self._idle_seconds.labels(*labels).set(group.idle_seconds)
+            for state, count in group.states.items():
+                self._state_names.add(state)
+                self._states.labels(*labels, state).set(count)
             for event, added in group.added.items():
                 self._records.labels(*labels, _metric_name(event)).inc(added)
 
@@ -81,6 +91,8 @@ class QueryMetrics:
             # Otherwise a query that has ended would show its last lag for ever.
             for gauge in self._gauges:
                 gauge.remove(*labels)
+            for state in self._state_names:
+                self._states.remove(*labels, state)
 
 
 def _metric_name(name: str) -> str:

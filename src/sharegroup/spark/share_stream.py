@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
@@ -31,7 +31,7 @@ from typing import Protocol
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.records import IdlePeriod
 from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
-from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acknowledgements import TYPE_MASK, UNSTARTED, AckRun
 from sharegroup.client.share.session.acquired_records import RECORDS_MAX, acquired_offsets
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
@@ -86,6 +86,7 @@ class Ranges(Protocol):
     async def acknowledge(
         self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
     ) -> Mapping[TopicIdPartition, OffsetSet]: ...
+    def check_delays(self, keys: Iterable[TopicIdPartition]) -> None: ...
     async def positions(self) -> Mapping[TopicIdPartition, SharePartitionOffset]: ...
     async def end_offsets(self) -> Mapping[TopicIdPartition, int]: ...
     async def topic_ids(self) -> Mapping[TopicName, TopicId | None]: ...
@@ -272,6 +273,10 @@ class ShareStream:
             key: _with_default(acquired_offsets(runs), decided.get(key, {}))
             for key, runs in start.acquired.items()
         }
+        delayed = {key for key, kinds in decided.items() if max(kinds, default=0) > TYPE_MASK}
+        if delayed:
+            # Before anything is acknowledged. A restarted query holds none of these records.
+            self._ranges.check_delays(delayed)
         self._carry = self._carry.with_refused(await self._acknowledge(outcomes))
         # Only now: if the acknowledgement raises, the next call settles the batch again.
         self._settled = start.seq
@@ -281,7 +286,7 @@ class ShareStream:
         unconfirmed = await self._ranges.acknowledge(
             {key: _ack_runs(kinds) for key, kinds in outcomes.items()}
         )
-        refused: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
+        refused: dict[TopicIdPartition, dict[int, OffsetSet]] = {}
         for key, kinds in outcomes.items():
             for kind, offsets in kinds.items():
                 # Not an error: the locks may have ended, or a restart has lost them. Whether the
@@ -293,12 +298,12 @@ class ShareStream:
                     refused.setdefault(key, {})[kind] = lost
         return refused
 
-    def _count(self, kind: AcknowledgeType, confirmed: int) -> None:
-        if kind is AcknowledgeType.ACCEPT:
+    def _count(self, kind: int, confirmed: int) -> None:
+        if kind == AcknowledgeType.ACCEPT:
             self.counts.accepted += confirmed
-        elif kind is AcknowledgeType.RELEASE:
+        elif kind & TYPE_MASK == AcknowledgeType.RELEASE:
             self.counts.released += confirmed
-        elif kind is AcknowledgeType.GAP:
+        elif kind == AcknowledgeType.GAP:
             self.counts.gone += confirmed
         else:
             self.counts.rejected += confirmed
@@ -445,7 +450,7 @@ class ShareStream:
             if now - idle_since > times.idle_seconds or now - began > times.join_seconds_max:
                 log.warning(
                     "event=available_now.ended_early assigned=%d reason='other members hold the "
-                    "remaining records'",
+                    "remaining records, or their delay is not over'",
                     len(self._ranges.assigned),
                 )
                 return {}
@@ -497,7 +502,7 @@ class ShareStream:
 
     async def _release(self, fresh: AcquiredByPartition) -> None:
         await self._acknowledge(
-            {key: {AcknowledgeType.RELEASE: acquired_offsets(runs)} for key, runs in fresh.items()}
+            {key: {UNSTARTED: acquired_offsets(runs)} for key, runs in fresh.items()}
         )
 
     def _name(self, key: TopicIdPartition) -> TopicName:
@@ -506,9 +511,7 @@ class ShareStream:
         return name
 
 
-def _with_default(
-    held: OffsetSet, decided: Mapping[AcknowledgeType, OffsetSet]
-) -> dict[AcknowledgeType, OffsetSet]:
+def _with_default(held: OffsetSet, decided: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
     """Return the decisions, with all undecided offsets accepted."""
     outcomes = dict(decided)
     # Not needed: records without a decision are accepted, and so are these.
@@ -522,7 +525,7 @@ def _with_default(
     return outcomes
 
 
-def _ack_runs(kinds: Mapping[AcknowledgeType, OffsetSet]) -> tuple[AckRun, ...]:
+def _ack_runs(kinds: Mapping[int, OffsetSet]) -> tuple[AckRun, ...]:
     return tuple(
         sorted(
             AckRun(first, end, int(kind))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sharegroup.client.loop_thread import LoopThread
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
@@ -20,6 +20,9 @@ from sharegroup.spark.kept_records import Keeper
 from sharegroup.spark.lifecycle import GOODBYE_SECONDS, exit_as_orphan, exit_on_sigterm
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.share_stream import ShareStream
+
+if TYPE_CHECKING:
+    from sharegroup.spark.group_states import GroupStates
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,12 @@ class StreamMember:
             fail_on_missing=options.fail_on_data_loss,
         )
         self.stream = ShareStream(self._ranges, files, query=query, load=load)
+        self._states: GroupStates | None = None
+        if options.reports_states:
+            # Imported here because few queries ask for it.
+            from sharegroup.spark.group_states import GroupStates
+
+            self._states = GroupStates(self._ranges, options.group)
         # After a kill of the JVM nobody calls `stop`, and heartbeats would keep the locks for ever.
         self._thread.submit(exit_as_orphan(self._ranges.close))
 
@@ -53,11 +62,14 @@ class StreamMember:
     def report(self) -> dict[str, Any]:
         """Return the stream's figures; the loop, which changes them, does not run meanwhile."""
         with self._thread.lock:
-            return self.stream.report()
+            states = {} if self._states is None else self._states.report()
+            return {**self.stream.report(), **states}
 
     def refresh(self) -> None:
-        """Request the group's positions in the background."""
+        """Request the group's positions, and its states if they are reported, in the background."""
         self._thread.submit(self.stream.refresh_positions())
+        if self._states is not None:
+            self._thread.submit(self._states.refresh())
 
     def close(self) -> None:
         leaving = self._thread.submit(self._ranges.close())

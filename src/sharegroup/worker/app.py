@@ -33,6 +33,7 @@ from typing import (
 )
 
 from sharegroup.dead_letters.topics import MIN_INSYNC
+from sharegroup.durations import Duration, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import (
     PARTITIONS_MAX,
@@ -74,7 +75,6 @@ from sharegroup.worker.declarations.schedules import (
     with_schedule,
 )
 from sharegroup.worker.declarations.topics import Replication, TopicDeclaration
-from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Event, Events, Listener, check_name
 from sharegroup.worker.lifecycle.app_life import AppLife
 from sharegroup.worker.middleware import Middleware

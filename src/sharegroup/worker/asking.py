@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any, TypedDict, Unpack
 
+from sharegroup.durations import Duration, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.records.record import CURRENT_OUTBOX
 from sharegroup.worker.results.asks import AskFailed, AskTimeout

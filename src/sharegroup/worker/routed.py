@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from sharegroup.durations import Duration
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.asking import AskParts, ask, result_of
 from sharegroup.worker.declarations.checks import checked_group
@@ -28,7 +29,6 @@ from sharegroup.worker.declarations.options import (
     route_of,
 )
 from sharegroup.worker.declarations.route import Route, RouteKind
-from sharegroup.worker.durations import Duration
 from sharegroup.worker.other_names import OF_HANDLERS, missing_attribute
 from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.results.result import Result

@@ -20,12 +20,12 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from sharegroup.dead_letters.story_headers import PREFIX
+from sharegroup.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.expiring import expires_header
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declarations.replies import replies_topic
 from sharegroup.worker.declarations.route import Route
-from sharegroup.worker.durations import Duration, delay_seconds, due_ms_of
 from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.records.record import CURRENT_OUTBOX, WAY
 from sharegroup.worker.results.asks import Asks, OpenReplyLog

@@ -208,7 +208,9 @@ def test_records_that_are_deleted_after_the_listing_are_counted(bootstrap: str) 
         cluster = Cluster(config_from(ReadingConfig, {"bootstrap_servers": bootstrap}))
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             records = GroupRecords(cluster, browsed, (await cluster.topic("shorter")).topic_id)
-            (page,) = [page async for page in run_pages(admin, "shorter", [where])]
+            (page,) = [
+                page async for page in run_pages(admin.list_share_group_runs, "shorter", [where])
+            ]
             await admin.delete_records({where: 6})
             found = [record.offset async for part in records.of(page) for record in part]
             assert await admin.delete_topics(["shorter"]) == {"shorter": None}

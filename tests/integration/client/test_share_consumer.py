@@ -52,7 +52,7 @@ def test_record_that_is_released_with_a_delay_comes_again_after_it() -> None:
         async with bench.member() as member:
             first, second, *others = await member.poll(POLL_SECONDS)
             began = time.monotonic()
-            first.release(delay=timedelta(seconds=0.6))
+            first.release(delay="600ms")
             second.release(delay=timedelta(0))
             member.accept(others)
             (again,) = await member.poll(POLL_SECONDS)
@@ -64,6 +64,8 @@ def test_record_that_is_released_with_a_delay_comes_again_after_it() -> None:
             assert time.monotonic() - began >= 0.6
             with pytest.raises(ValueError, match="0 to 24 hours, found 1 day, 0:00:01"):
                 again.release(delay=timedelta(days=1, seconds=1))
+            with pytest.raises(ValueError, match="expected numbers with units, as '250ms'"):
+                again.release(delay="30")
             again.accept()
 
     play(scenario)

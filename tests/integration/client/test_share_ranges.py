@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,10 +21,10 @@ from sharegroup.client import (
 )
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.ranges.share_ranges import AcquiredRanges, ShareRanges
-from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acknowledgements import AckRun, released_after
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.offset_set import OffsetSet
-from sharegroup.errors import RequestTimedOut
+from sharegroup.errors import RequestTimedOut, UnsupportedVersion
 from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.testing import ManualClock, broker
 from tests.integration.client.group_on_a_broker import groups, kafka, stage
@@ -132,6 +133,44 @@ def test_accepted_ranges_are_not_acquired_again() -> None:
             }
 
     play(scenario, partitions=2)
+
+
+def test_range_that_is_released_with_a_delay_is_acquired_after_it() -> None:
+    """On a broker without delays this is an error, before anything is acknowledged."""
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            acquisition = await ranges.acquire(wait_ms=WAIT_MS)
+            (key,) = acquisition.ranges
+            if kafka:
+                with pytest.raises(UnsupportedVersion, match="does not, as Apache Kafka"):
+                    ranges.check_delays([key])
+                return
+            ranges.check_delays([key])
+            began = time.monotonic()
+            parts = ((0, 4, ACCEPT), (4, 6, released_after(300)), (6, 10, released_after(0)))
+            assert await settle(ranges, acquisition, *parts) == {}
+            assert plain(await ranges.acquire(wait_ms=WAIT_MS)) == {0: [(6, 10, 2)]}
+            assert plain(await ranges.acquire(wait_ms=WAIT_MS)) == {0: [(4, 6, 2)]}
+            assert time.monotonic() - began >= 0.3
+
+    play(scenario)
+
+
+@pytest.mark.skipif(bool(kafka), reason="there every broker has no delays")
+def test_delays_are_refused_for_ranges_of_a_broker_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sharegroup.client.net.connection.DELAY_FEATURE", "unknown")
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            (key,) = (await ranges.acquire(wait_ms=WAIT_MS)).ranges
+            ranges.check_delays([])
+            with pytest.raises(UnsupportedVersion, match=f"'{bench.group}' node 1: expected a br"):
+                ranges.check_delays([key])
+
+    play(scenario)
 
 
 def test_released_ranges_are_acquired_again_and_rejected_ones_are_not() -> None:
@@ -311,3 +350,29 @@ def test_positions_that_take_long_delay_neither_metadata_nor_heartbeats() -> Non
                 await ranges.close()
 
     asyncio.run(run())
+
+
+def offset_count(acquisition: AcquiredRanges) -> int:
+    return sum(run.offset_count for runs in acquisition.ranges.values() for run in runs)
+
+
+@pytest.mark.skipif(bool(kafka), reason="there no group has this setting")
+def test_wide_assignment_helps_beside_a_limit_of_records_alone() -> None:
+    """As two queries of Spark: without a limit one takes all records of both partitions."""
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as one, bench.member() as other:
+            for ranges in (one, other):
+                while len(ranges.assigned) < bench.partitions:
+                    assert (await ranges.acquire(wait_ms=20)).ranges == {}
+            for _ in range(3):
+                await bench.fill(10)
+            assert offset_count(await one.acquire(wait_ms=WAIT_MS)) == 60
+            assert (await other.acquire(wait_ms=50)).ranges == {}
+            for _ in range(3):
+                await bench.fill(10)
+            part = offset_count(await one.acquire(records_max=10, wait_ms=WAIT_MS))
+            assert 10 <= part < 60
+            assert offset_count(await other.acquire(wait_ms=WAIT_MS)) == 60 - part
+
+    play(scenario, count=0, partitions=2, group={"sharegroup.assignment": "wide"})

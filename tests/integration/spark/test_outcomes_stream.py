@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
+import time
+from collections import Counter, defaultdict
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tests.integration.spark.conftest import (
     set_group_config,
     stream,
 )
+from tests.support.chosen_broker import KAFKA, chosen
 
 
 @pytest.mark.slow
@@ -66,6 +69,37 @@ def test_outcomes_follow_a_column(
         work,
     )
     assert seen == {b"accept": 1, b"reject": 1, b"release": 2, b"null": 1}
+
+
+@pytest.mark.slow
+def test_rows_released_with_a_delay_come_again_after_it(
+    spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Apache Kafka has no delays, so there the query ends."""
+    produce(bootstrap, topic, b"now", b"later", b"late")
+    seen: dict[bytes, list[float]] = defaultdict(list)
+
+    def work(batch: DataFrame, batch_id: int) -> None:
+        for row in batch.collect():
+            seen[bytes(row.value)].append(time.monotonic())
+        if batch_id == 0:
+            release(batch.where("value = 'later'"), delay="2s")
+            named = batch.withColumn("outcome", when(col("value") == b"late", lit("release")))
+            outcomes(named, delay=timedelta(seconds=1))
+
+    frame = stream(spark, bootstrap, topic, group, outcomesLocation=str(tmp_path / "outcomes"))
+    if chosen() == KAFKA:
+        with pytest.raises(PySparkException, match="does not, as Apache Kafka"):
+            run_available(frame, tmp_path / "checkpoint", work)
+        return
+    run_available(frame, tmp_path / "checkpoint", work)
+    assert {value: len(times) for value, times in seen.items()} == {
+        b"now": 1,
+        b"later": 2,
+        b"late": 2,
+    }
+    assert seen[b"late"][1] - seen[b"late"][0] >= 1
+    assert seen[b"later"][1] - seen[b"later"][0] >= 2
 
 
 @pytest.mark.slow

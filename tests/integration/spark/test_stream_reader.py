@@ -196,6 +196,29 @@ def test_batch_is_accepted_when_spark_requests_the_next_offset(
         assert (report["acquired"], report["accepted"], report["held"]) == (100, 100, 0)
 
 
+def test_report_has_the_records_of_the_group_by_state(
+    query: Query, broker: Broker, topic: str, group: str
+) -> None:
+    """Apache Kafka does not list them; the report says so, and the query goes on."""
+    query.options = replace(query.options, reports_states=True)
+    produce(broker.bootstrap_servers, topic, *numbers(0, 100), partition=0)
+    with query.reader() as reader:
+        assert query.batch(reader) == numbers(0, 100)
+        produce(broker.bootstrap_servers, topic, *numbers(100, 130), partition=0)
+        limit = time.monotonic() + HANGING_SECONDS
+        report: Json | None = None
+        while report is None or report["states"] == report["statesCause"]:
+            assert time.monotonic() < limit, "no states came"
+            time.sleep(0.01)
+            report = reader.reportLatestOffset()
+        if broker.is_ours:
+            counted = {"available": 30, "acquired": 100, "delayed": 0, "archiving": 0}
+            assert (report["states"], report["statesCause"]) == (counted, None)
+        else:
+            assert report["states"] is None
+            assert "as Apache Kafka and older brokers do not" in report["statesCause"]
+
+
 def test_an_empty_first_batch_has_no_tasks(query: Query) -> None:
     with query.reader() as reader:
         start = reader.initialOffset()

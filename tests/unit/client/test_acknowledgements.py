@@ -1,11 +1,15 @@
 """Single acknowledgements become the fewest bytes that say the same."""
 
+from datetime import timedelta
+
+import pytest
 from hypothesis import given, strategies as st
 
 from sharegroup.client.share.session.acknowledgements import (
     AcknowledgementBatch,
     AckRun,
     batches_of,
+    delay_ms_of,
     released_after,
     runs_of,
 )
@@ -100,3 +104,25 @@ def test_releases_with_a_delay_have_batches_of_their_own() -> None:
         AcknowledgementBatch(5, 5, (ACCEPT,)),
         AcknowledgementBatch(6, 19, (RELEASE,), 30_000),
     )
+
+
+@pytest.mark.parametrize(
+    ("delay", "delay_ms"),
+    [("30s", 30_000), ("1h30m", 5_400_000), ("24h", 86_400_000), (0.25, 250), (timedelta(0), 0)],
+)
+def test_delay_of_a_released_record_is_written_in_any_way(delay: object, delay_ms: int) -> None:
+    assert delay_ms_of(delay) == delay_ms  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("delay", "message"),
+    [
+        ("30", "expected numbers with units, as '250ms'"),
+        ("25h", "expected a delay of 0 to 24 hours, found 25h"),
+        (timedelta(days=1, milliseconds=1), "0 to 24 hours, found 1 day, 0:00:00.001"),
+        (timedelta(seconds=-1), "0 or more"),
+    ],
+)
+def test_wrong_delay_of_a_released_record_is_refused(delay: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        delay_ms_of(delay)  # type: ignore[arg-type]

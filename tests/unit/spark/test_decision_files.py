@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from sharegroup.client.share.session.acknowledgements import released_after
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.errors import InvalidConfig
@@ -110,6 +111,21 @@ def test_reject_beats_release_and_release_beats_accept(tmp_path: Path) -> None:
             REJECT: ranges((14, 18)),
             RELEASE: ranges((12, 14)),
             ACCEPT: ranges((10, 12), (18, 20)),
+        }
+    }
+
+
+def test_longest_delay_of_a_released_record_counts(tmp_path: Path) -> None:
+    """A delay beats the group's, also a delay of 0; a reject beats all of them."""
+    at_once, later = released_after(0), released_after(30_000)
+    decide(tmp_path, {ORDERS_0: {RELEASE: ranges((10, 16)), later: ranges((12, 14))}})
+    decide(tmp_path, {ORDERS_0: {at_once: ranges((11, 13)), REJECT: ranges((13, 14))}})
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == {
+        KEY: {
+            REJECT: ranges((13, 14)),
+            later: ranges((12, 13)),
+            at_once: ranges((11, 12)),
+            RELEASE: ranges((10, 11), (14, 16)),
         }
     }
 
@@ -342,6 +358,9 @@ def test_a_file_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
         b'{"v": 1}',
         b'{"v": 1, "outcomes": {"orders": {"0": {"keep": [0, 1]}}}}',
         b'{"v": 1, "outcomes": {"orders": {"0": {"reject": [0]}}}}',
+        b'{"v": 1, "outcomes": {"orders": {"0": {"reject 5ms": [0, 1]}}}}',
+        b'{"v": 1, "outcomes": {"orders": {"0": {"release 25h": [0, 1]}}}}',
+        b'{"v": 1, "outcomes": {"orders": {"0": {"release 5": [0, 1]}}}}',
         b'{"v": 1, "outcomes": {"orders": {"x": {"reject": [0, 1]}}}}',
     ],
 )

@@ -111,7 +111,36 @@ def test_batch_read_takes_offsets_as_words_or_json():
 def test_internal_topics_are_those_that_can_be_decoded():
     assert set(INTERNAL_TOPICS) == DECODED.keys()
     found = state_options(BROKER)
-    assert (found.topics, found.shows_share_partitions) == (("__share_group_state",), False)
+    assert (found.topics, found.view) == (("__share_group_state",), "records")
+
+
+def test_runs_of_a_group_are_of_all_its_topics_or_of_some():
+    runs = {**BROKER, "view": "grouprunS", "share.group": "billing"}
+    found = state_options(runs)
+    assert (found.view, found.group, found.topics) == ("groupRuns", "billing", ())
+    assert state_options({**runs, "subscribe": "orders"}).topics == ("orders",)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"view": "groupRuns"}, "expected view=groupRuns with the option share.group"),
+        ({"share.group": "billing"}, "share.group, and no other view with it"),
+        (
+            {"view": "groupRuns", "share.group": "g", "assign": '{"t": [0]}'},
+            "view=groupRuns needs all records",
+        ),
+    ],
+)
+def test_group_is_for_the_view_of_its_runs(options, message):
+    with pytest.raises(InvalidConfig, match=message):
+        state_options({**BROKER, **options})
+
+
+def test_runs_of_a_group_are_no_stream():
+    runs = {**BROKER, "view": "groupRuns", "share.group": "billing"}
+    with pytest.raises(InvalidConfig, match="view=groupRuns shows the state at one moment"):
+        state_options(runs, is_stream=True)
 
 
 def test_batch_read_takes_the_partitions_of_assign():

@@ -174,6 +174,31 @@ def test_metrics_count_rows_and_outcomes_and_lose_the_gauges_of_an_ended_run() -
     assert value("records_total", event="accepted") == 25
 
 
+def test_states_of_the_group_are_gauges_and_in_the_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = CollectorRegistry()
+    metrics, progress = QueryMetrics(registry), Progress()
+    states = {"available": 40, "acquired": 20, "delayed": 10, "archiving": 0}
+    counted = figures(progress, source(states=states, statesCause=None))
+    metrics.publish(counted)
+    # An unknown number keeps the last one.
+    unknown = figures(progress, source(states=None, statesCause="no broker"))
+    assert (unknown.groups[0].states, unknown.groups[0].states_cause) == ({}, "no broker")
+    metrics.publish(unknown)
+
+    def value(state: str) -> float | None:
+        labels = {"query": "orders", "group": "billing", "state": state}
+        return registry.get_sample_value("sharegroup_spark_unsettled", labels)
+
+    assert {state: value(state) for state in states} == states
+    metrics.end(QUERY, RUN)
+    assert {value(state) for state in states} == {None}
+    with caplog.at_level(logging.INFO, logger="sharegroup.spark.query"):
+        log_figures(counted)
+    assert caplog.text.endswith(" rejected=0 available=40 acquired=20 delayed=10 archiving=0\n")
+
+
 def test_gauges_stay_while_another_run_of_the_query_has_them() -> None:
     registry = CollectorRegistry()
     metrics, progress = QueryMetrics(registry), Progress()

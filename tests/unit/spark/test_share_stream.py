@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -13,10 +13,10 @@ import pytest
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
 from sharegroup.client.records import IdlePeriod
 from sharegroup.client.share.ranges.share_ranges import AcquiredRanges
-from sharegroup.client.share.session.acknowledgements import AckRun
+from sharegroup.client.share.session.acknowledgements import UNSTARTED, AckRun, released_after
 from sharegroup.client.share.session.acquired_records import AcquiredRecords
 from sharegroup.client.share.session.offset_set import EMPTY, OffsetSet
-from sharegroup.errors import GroupAuthorizationFailed, NetworkException
+from sharegroup.errors import GroupAuthorizationFailed, NetworkException, UnsupportedVersion
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.carry import Carry, DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
@@ -50,6 +50,11 @@ class Group:
         self.held: dict[TopicIdPartition, OffsetSet] = {}
         self.assigned = frozenset({KEY})
         self.idle: IdlePeriod | None = None
+        self.has_delays = True
+
+    def check_delays(self, keys: Iterable[TopicIdPartition]) -> None:
+        if not self.has_delays:
+            raise UnsupportedVersion(f"no delays for {[*keys]}")
 
     async def acquire(self, *, records_max: int, wait_ms: int) -> AcquiredRanges:
         self.waits_ms.append(wait_ms)
@@ -89,7 +94,7 @@ class Group:
 class Decided:
     """Decisions by the number of the batch."""
 
-    def __init__(self, **decided: Mapping[AcknowledgeType, OffsetSet]) -> None:
+    def __init__(self, **decided: Mapping[int, OffsetSet]) -> None:
         self.decided = {int(name.removeprefix("batch")): kinds for name, kinds in decided.items()}
         self.announced: list[str] = []
 
@@ -201,6 +206,31 @@ def test_decisions_are_sent_and_the_rest_is_accepted() -> None:
     assert group.told == [(10, 12, ACCEPT), (12, 13, REJECT), (13, 15, ACCEPT), (15, 20, RELEASE)]
     report = stream.report()
     assert [report[name] for name in ("accepted", "rejected", "released")] == [4, 1, 5]
+
+
+def test_releases_with_a_delay_are_sent_and_count_as_released() -> None:
+    group = Group((10, 20, 1))
+    later = released_after(500)
+    stream = stream_of(group, Decided(batch1={later: ranges((12, 13)), RELEASE: ranges((13, 15))}))
+    advance(stream, advance(stream, START))
+    assert group.told == [
+        (10, 12, ACCEPT),
+        (12, 13, later),
+        (13, 15, RELEASE),
+        (15, 20, ACCEPT),
+    ]
+    report = stream.report()
+    assert [report[name] for name in ("accepted", "released", "rejected")] == [7, 3, 0]
+
+
+def test_delay_that_the_broker_does_not_keep_is_refused_before_anything_is_acknowledged() -> None:
+    group = Group((10, 20, 1))
+    group.has_delays = False
+    stream = stream_of(group, Decided(batch1={released_after(0): ranges((12, 13))}))
+    end = advance(stream, START)
+    with pytest.raises(UnsupportedVersion, match="no delays for"):
+        advance(stream, end)
+    assert group.told == []
 
 
 def test_after_a_restart_the_lost_batch_is_recognised_and_not_shown_again() -> None:
@@ -375,10 +405,11 @@ def test_available_now_includes_later_records_of_the_last_range() -> None:
 
 
 def test_available_now_releases_records_written_after_its_start() -> None:
+    """Without the delay of the group: the query has not begun them."""
     group = Group((1_000, 1_010, 1))
     _, end = available_now(group)
     assert end is START
-    assert group.told == [(1_000, 1_010, RELEASE)]
+    assert group.told == [(1_000, 1_010, UNSTARTED)]
 
 
 class TwoPartitions(Group):
@@ -413,14 +444,14 @@ def test_available_now_reads_each_partition_to_its_end_while_another_grows() -> 
     assert second.acquired == {OTHER: (AcquiredRecords.of_range(0, 1_000, 1),)}
     group.starts = {KEY: 1_010, OTHER: 1_000}
     assert advance(stream, second) is second
-    assert group.told[-1] == (1_010, 1_020, RELEASE)
+    assert group.told[-1] == (1_010, 1_020, UNSTARTED)
 
 
 def test_available_now_ends_while_other_members_hold_records_of_a_partition() -> None:
     group = TwoPartitions((KEY, 0, 1_000), (KEY, 1_000, 1_010), (KEY, 1_010, 1_020))
     stream, first = available_now(group)
     assert advance(stream, first) is first
-    assert group.told[-1] == (1_000, 1_010, RELEASE)
+    assert group.told[-1] == (1_000, 1_010, UNSTARTED)
 
 
 def test_available_now_does_not_wait_for_records_held_by_other_members() -> None:

@@ -14,8 +14,8 @@ import click
 
 from sharegroup.cli.common.options import PARTITION_MAX, is_number
 from sharegroup.client.records import TopicPartition
+from sharegroup.durations import seconds
 from sharegroup.ids import OFFSET_MAX
-from sharegroup.worker.durations import seconds
 
 DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?"

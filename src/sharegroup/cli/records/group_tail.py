@@ -201,16 +201,9 @@ class GroupRecords:
 
 
 def _selected(page: ShownSharePartition, browsed: Browsed) -> Iterator[ShareRun]:
-    """Yield the runs of a page in the wanted states, cut to the wanted offsets.
-
-    Records that were never delivered have no run, but are available.
-    """
-    runs = list(page.runs)
-    if page.end_offset is not None:
-        is_last = not runs or runs[-1].last_offset + 1 >= page.end_offset
-        if is_last and page.end_offset < page.high_watermark:
-            runs.append(ShareRun(page.end_offset, page.high_watermark - 1, AVAILABLE, 0))
-    for of_run in runs:
+    """Yield the runs of a page in the wanted states, cut to the wanted offsets."""
+    never_delivered = page.never_delivered
+    for of_run in (*page.runs, *([never_delivered] if never_delivered else ())):
         first = max(of_run.first_offset, browsed.first)
         last = min(of_run.last_offset, browsed.end - 1)
         if of_run.state in browsed.states and first <= last:
@@ -308,7 +301,9 @@ class Browsing:
     ) -> AsyncGenerator[ShownSharePartition, None]:
         group, first = self._browsed.group, self._browsed.first
         try:
-            async for page in run_pages(admin, group, wanted, first_offset=first):
+            async for page in run_pages(
+                admin.list_share_group_runs, group, wanted, first_offset=first
+            ):
                 yield page
         except UnsupportedVersion:
             complain(DURABLE_ONLY)

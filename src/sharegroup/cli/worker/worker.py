@@ -30,9 +30,9 @@ from sharegroup.cli.worker.worker_supervisor import (
     supervise,
     taken_supervisor,
 )
+from sharegroup.durations import seconds
 from sharegroup.errors import InvalidConfig, MissingExtra
 from sharegroup.worker.app import App
-from sharegroup.worker.durations import seconds
 from sharegroup.worker.lifecycle.program import Surroundings, run, say
 from sharegroup.worker.lifecycle.reload import WATCHER, reload
 from sharegroup.worker.telemetry import logs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
@@ -21,6 +20,7 @@ from sharegroup.client.share.consumer.acknowledgement_results import Acknowledge
 from sharegroup.client.share.consumer.record import Record, UnreadableRecord
 from sharegroup.client.share.consumer.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
+from sharegroup.durations import Duration
 from sharegroup.errors import KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
 
@@ -36,7 +36,7 @@ class _Record(Record):
     def accept(self) -> None:
         self.settle(AcknowledgeType.ACCEPT)
 
-    def release(self, *, delay: timedelta | None = None) -> None:
+    def release(self, *, delay: Duration | None = None) -> None:
         with LOOP_THREAD.lock:
             Record.release(self, delay=delay)
         LOOP_THREAD.wake()

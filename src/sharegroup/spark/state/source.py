@@ -1,4 +1,4 @@
-"""The data source ``kafka-share-state``: the records of internal topics, or the share state."""
+"""The data source ``kafka-share-state``: records of internal topics, or the share state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sharegroup.spark.options import state_options
+from sharegroup.spark.options import GROUP_RUNS, RECORDS, SHARE_PARTITIONS, state_options
 
 FORMAT = "kafka-share-state"
 
@@ -27,19 +27,25 @@ class KafkaShareStateDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of the view."""
         # Imported here because a process needs at most one of the views.
-        from sharegroup.spark.state import live_runs, records
+        from sharegroup.spark.state import group_runs, live_runs, records
 
-        is_live = state_options(self._options).shows_share_partitions
-        return from_arrow_schema(live_runs.ARROW_SCHEMA if is_live else records.ARROW_SCHEMA)
+        schemas = {
+            RECORDS: records.ARROW_SCHEMA,
+            SHARE_PARTITIONS: live_runs.ARROW_SCHEMA,
+            GROUP_RUNS: group_runs.ARROW_SCHEMA,
+        }
+        return from_arrow_schema(schemas[state_options(self._options).view])
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """Return the reader for ``spark.read``."""
         # Imported here because a process needs at most one of the readers.
         from sharegroup.spark.batch_read import KafkaShareBatchReader
-        from sharegroup.spark.state import live_runs, records
+        from sharegroup.spark.state import group_runs, live_runs, records
 
         options = state_options(self._options)
-        if options.shows_share_partitions:
+        if options.view == GROUP_RUNS:
+            return group_runs.GroupRunsReader(options)
+        if options.view == SHARE_PARTITIONS:
             return live_runs.LiveRunsReader(options)
         return KafkaShareBatchReader(options, records.read)
 

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sharegroup.dead_letters.topics import own_topic
+from sharegroup.durations import UNITS, Duration, seconds
 from sharegroup.waiting.retry_topics import due_topic, tier_topic
 from sharegroup.worker.declarations.route import RETRY_TIERS
-from sharegroup.worker.durations import UNITS, Duration, seconds
 
 LATE_SHARE = 0.02
 """Maximum lateness of a record, as a part of its tier's delay; docs/retry-and-dead-letters.md."""

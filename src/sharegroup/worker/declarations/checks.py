@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from sharegroup.dead_letters.topics import is_topic_name
+from sharegroup.durations import Duration, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.fleet.fleet_topics import APP_NAME, OF_A_GROUP, commands_topic
-from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.stores.store import Store
 
 # Checks of topic and group names, and the names of topics that a worker adds to a group.

@@ -7,6 +7,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from sharegroup.durations import Duration, delay_seconds, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import (
     check_redact,
@@ -45,7 +46,6 @@ from sharegroup.worker.declarations.topics import (
     dead_letter_of,
     topic_of,
 )
-from sharegroup.worker.durations import Duration, delay_seconds, seconds
 from sharegroup.worker.payloads.codec import Payload
 from sharegroup.worker.redaction import Redact
 from sharegroup.worker.stores.store import Store, TransactionalStore

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sharegroup.durations import Duration, delay_seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import check_callable, is_whole
 from sharegroup.worker.declarations.retry import ErrorClasses, error_classes
-from sharegroup.worker.durations import Duration, delay_seconds
 
 Filter = Callable[..., Any]
 """A function of a `Record`, or of a payload and its `Record`: whether the handler is called."""

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
+from sharegroup.durations import Duration, delay_seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.topics import Replication
-from sharegroup.worker.durations import Duration, delay_seconds
 from sharegroup.worker.records.outcomes import HandlerDecision, RetryAfter
 
 ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]

@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from sharegroup.dead_letters.topics import own_topic
+from sharegroup.durations import seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import is_number, is_whole
 from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.declarations.policies import CircuitBreaker, Expiry, Filter
 from sharegroup.worker.declarations.retry import Retry, RetryByError
 from sharegroup.worker.declarations.topics import BrokerDeadLetter, DeadLetter
-from sharegroup.worker.durations import seconds
 from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
 from sharegroup.worker.redaction import Redact, Redaction
 

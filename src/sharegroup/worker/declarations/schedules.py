@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
+from sharegroup.durations import Duration, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.schedules.schedule import (
     PARTITIONS,
@@ -37,7 +38,6 @@ from sharegroup.worker.declarations.checks import is_whole
 from sharegroup.worker.declarations.foreign_options import OF_A_SCHEDULE, refuse_unknown
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.topics import TopicDeclaration
-from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.payloads.codec import UnreadablePayload
 
 

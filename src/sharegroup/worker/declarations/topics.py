@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sharegroup.dead_letters.topics import default_min_insync, default_replicas
+from sharegroup.durations import Duration, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declarations.checks import (
     PARTITIONS_MAX,
@@ -21,7 +22,6 @@ from sharegroup.worker.declarations.checks import (
     dead_topic,
     is_whole,
 )
-from sharegroup.worker.durations import Duration, seconds
 
 REPLICAS_MAX = 2**15 - 1
 

@@ -26,7 +26,7 @@ from sharegroup.worker.parts import WorkerParts
 from sharegroup.worker.transport.kafka import client_options
 
 if TYPE_CHECKING:
-    from sharegroup.worker.durations import Duration
+    from sharegroup.durations import Duration
     from sharegroup.worker.running.worker import StopReport, Worker
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sharegroup import __version__, event_loop, stop_signals
+from sharegroup.durations import Duration
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.worker.application import Application
-from sharegroup.worker.durations import Duration
 from sharegroup.worker.lifecycle.loop_watch import LoopWatch
 from sharegroup.worker.lifecycle.pid_files import PidFile
 from sharegroup.worker.lifecycle.signals import Wish, Wishes, listening

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sharegroup.worker.durations import Duration, delay_seconds, release_seconds
+from sharegroup.durations import Duration, delay_seconds, release_seconds
 
 PUBLIC = "sharegroup.worker"
 """The module from which users import these classes; shown in dead letters and logs."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from sharegroup.dead_letters.story import Attempt, RecordOrigin, Story, origin_of
 from sharegroup.dead_letters.story_headers import own_headers, redrive_headers
+from sharegroup.durations import Duration
 from sharegroup.schedules.schedule import RUN_HEADER, ScheduledRun, parsed_run
-from sharegroup.worker.durations import Duration
 from sharegroup.worker.ports import (
     DeliveredRecord,
     Header,

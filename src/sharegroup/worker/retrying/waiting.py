@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharegroup.dead_letters.story_headers import DUE, PREFIX, MalformedStory, parsed_number
+from sharegroup.durations import DELAY_DAYS_MAX
 from sharegroup.waiting.retry_topics import due_topic
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.durations import DELAY_DAYS_MAX
 from sharegroup.worker.ports import Header, WorkerClock
 from sharegroup.worker.retrying.tier_log import TierRecord
 

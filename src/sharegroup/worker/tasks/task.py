@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
 from uuid import uuid4
 
+from sharegroup.durations import due_ms_of
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declarations.checks import is_whole
 from sharegroup.worker.declarations.foreign_options import refuse_unknown
-from sharegroup.worker.durations import due_ms_of
 from sharegroup.worker.records.outcomes import RetryAfter
 from sharegroup.worker.results.result import checked_id
 from sharegroup.worker.tasks import results

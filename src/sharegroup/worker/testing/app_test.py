@@ -38,13 +38,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from sharegroup.core.delivery.delivery import SharePartitionLimits
 from sharegroup.dead_letters.letter import Letter, letter_of
 from sharegroup.dead_letters.story_headers import own_headers
+from sharegroup.durations import Duration, seconds
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.worker.consuming.consumed_partitions import ConsumedPartitions
 from sharegroup.worker.dead_letters import letters_topic
 from sharegroup.worker.declarations.replies import PARTITIONS, replies_topic
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.declarations.schedules import topic_of_schedules
-from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.retrying.postponer import retry_topics
 from sharegroup.worker.routed import Routed

@@ -17,7 +17,7 @@ from sharegroup.client import (
     ShareConsumer,
     TopicPartition,
 )
-from tests.support.chosen_broker import LONG_WITH_A_JVM, sample
+from tests.support.chosen_broker import KAFKA, LONG_WITH_A_JVM, chosen, sample
 from tests.support.limits import HANGING_SECONDS
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -73,6 +73,46 @@ def test_present_state_has_a_row_for_each_run(spark, bootstrap, topic, group):
     ]
 
 
+@pytest.mark.slow
+def test_present_runs_of_a_group_have_the_member(spark, bootstrap, topic, group):
+    """One of six records is accepted, and one is delayed. Apache Kafka does not list the runs."""
+
+    async def browse():
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=1000) as producer:
+            for partition in (0, 0, 0, 0, 0, 1):
+                await producer.send(topic, b"x", partition=partition)
+        async with ShareConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            share_acknowledgement_mode="explicit",
+        ) as consumer:
+            records = []
+            async with asyncio.timeout(HANGING_SECONDS):
+                while len(records) < 6:
+                    records += await consumer.poll(timeout=1, max_records=6 - len(records))
+            first = [record for record in records if record.partition == 0]
+            first[0].accept()
+            first[1].release(delay="1h")
+            await consumer.commit()
+            frame = load(spark, bootstrap, **{"view": "groupRuns", "share.group": group})
+            return consumer.member_id, await asyncio.to_thread(frame.collect)
+
+    if chosen() == KAFKA:
+        asyncio.run(settle(bootstrap, topic, group))
+        with pytest.raises(PySparkException, match="reads, and view=sharePartitions here"):
+            load(spark, bootstrap, **{"view": "groupRuns", "share.group": group}).collect()
+        return
+    member, rows = asyncio.run(browse())
+    assert {(row["group"], row["topic"]) for row in rows} == {(group, topic)}
+    assert [tuple(row)[2:9] for row in sorted(rows, key=tuple)] == [
+        (0, 1, 1, 1, "delayed", 1, None),
+        (0, 1, 2, 4, "acquired", 1, member),
+        (1, 0, 0, 0, "acquired", 1, member),
+    ]
+    assert all(0 < row["lockMsLeft"] <= 30_000 for row in rows if row["state"] == "acquired")
+
+
 def test_share_state_has_a_row_for_each_record(spark, bootstrap, topic, group):
     asyncio.run(settle(bootstrap, topic, group))
     frame = load(spark, bootstrap).where(f"group = '{group}' and share.partition = 0")
@@ -116,7 +156,7 @@ def test_offsets_and_transactions_are_columns(spark, bootstrap, topic):
     sample(
         [
             ({"subscribe": "orders"}, "topic 'orders' is no internal topic; expected"),
-            ({"view": "live"}, "expected records or sharePartitions"),
+            ({"view": "live"}, "expected one of records, sharePartitions, groupRuns"),
             (
                 {"view": "sharePartitions", "startingTimestamp": "1"},
                 "needs all records; expected no",

@@ -17,7 +17,7 @@ from sharegroup.client.share.consumer.decoded_records import DecodedRecords, dec
 from sharegroup.client.share.consumer.held_records import HeldRecords
 from sharegroup.client.share.consumer.locks import AcquisitionLock
 from sharegroup.client.share.consumer.record import DeserializationError, Record, UnreadableDelivery
-from sharegroup.client.share.session.acknowledgements import released_after
+from sharegroup.client.share.session.acknowledgements import UNSTARTED
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches.batches import UNREADABLE
 
@@ -124,10 +124,6 @@ class Parcel:
         """Drop the remaining records, so that they are never handed out."""
         for lock in self.locks:
             lock.waiting_from = lock.end
-
-
-UNSTARTED = released_after(0)
-"""The type of records that are given back unseen: no delay of the group applies to them."""
 
 
 class Inbox:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from sharegroup.client.fetch.record_content import Field, RecordContent
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.share.consumer.locks import AcquisitionLock
+from sharegroup.client.share.session.acknowledgements import delay_ms_of
+from sharegroup.durations import Duration
 from sharegroup.errors import UnreadableBatch
-from sharegroup.protocol_enums import DELAY_MS_MAX, AcknowledgeType
+from sharegroup.protocol_enums import AcknowledgeType
 
 TYPES = frozenset(int(kind) for kind in AcknowledgeType) - {int(AcknowledgeType.GAP)}
 """The acknowledgement types that an application may use."""
@@ -84,22 +84,19 @@ class Record(RecordContent[AcquisitionLock]):
         # A number, because the lookup of the enum's member costs time for every record.
         lock.held.settle(lock, self.offset, 1)
 
-    def release(self, *, delay: timedelta | None = None) -> None:
+    def release(self, *, delay: Duration | None = None) -> None:
         """Make the record available for another delivery, at once or after a delay.
 
-        Without ``delay`` the group's setting ``sharegroup.redelivery.delay.ms`` applies, if the
-        broker is ours.  With it the broker keeps the delay, also over a restart; zero means at
-        once, and 24 hours are the most.  Apache Kafka has no delays: there this consumer holds the
-        record and releases it when the delay is over.  If its lock ends before, it is available
-        then.
+        ``delay`` is a text as ``"30s"``, a timedelta, or a number of seconds.  Without it the
+        group's setting ``sharegroup.redelivery.delay.ms`` applies, if the broker is ours.  With it
+        the broker keeps the delay, also over a restart; zero means at once, and 24 hours are the
+        most.  Apache Kafka has no delays: there this consumer holds the record and releases it when
+        the delay is over.  If its lock ends before, it is available then.
         """
         if delay is None:
             self._shared.held.settle(self._shared, self.offset, AcknowledgeType.RELEASE)
             return
-        delay_ms = delay // timedelta(milliseconds=1)
-        if not 0 <= delay_ms <= DELAY_MS_MAX:
-            raise ValueError(f"expected a delay of 0 to 24 hours, found {delay}")
-        self._shared.held.release_after(self._shared, self.offset, delay_ms)
+        self._shared.held.release_after(self._shared, self.offset, delay_ms_of(delay))
 
     def reject(self) -> None:
         """Archive the record without further deliveries, because it cannot be processed."""

@@ -26,7 +26,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from sharegroup.client.admin import groups as admin_groups
-from sharegroup.client.admin.types import SharePartitionOffset
+from sharegroup.client.admin.share_group_runs import list_share_group_runs
+from sharegroup.client.admin.types import SharePartitionOffset, SharePartitionRuns
 from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
 from sharegroup.client.net.refusals import left_out, may_pass
@@ -47,7 +48,12 @@ from sharegroup.client.share.session.renewal_schedule import interval_seconds
 from sharegroup.client.share.session.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share.session.share_session import RunsByPartition, ShareSession
 from sharegroup.client.together import event_within, together
-from sharegroup.errors import KafkaError, NetworkException, UnknownTopicOrPartition
+from sharegroup.errors import (
+    KafkaError,
+    NetworkException,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
 log = logging.getLogger(__name__)
@@ -412,6 +418,18 @@ class ShareRanges:
                 unconfirmed[key] -= offsets
         return {key: offsets for key, offsets in unconfirmed.items() if offsets}
 
+    def check_delays(self, keys: Iterable[TopicIdPartition]) -> None:
+        """Raise UnsupportedVersion if a broker of held records does not read their delays."""
+        wanted = frozenset(keys)
+        for node_id, node in self._nodes.items():
+            if node.session.lacks_delays and not wanted.isdisjoint(node.held):
+                raise UnsupportedVersion(
+                    f"group {self.member.group_id!r} node {node_id}: expected a broker that keeps "
+                    "the delays of released records, as sharegroup serve does; this one does not, "
+                    "as Apache Kafka: release the records without a delay, or send them to a topic "
+                    "that is read later"
+                )
+
     async def renew(self) -> None:
         """Renew the locks of all held records now; a background task does it periodically."""
         await together(node.renew() for node in [*self._nodes.values()] if node.held)
@@ -436,6 +454,20 @@ class ShareRanges:
             for where, offset in listed.items()
             if isinstance(offset, SharePartitionOffset) and (key := self._key(where)) is not None
         }
+
+    async def share_partitions(self) -> list[TopicPartition]:
+        """Return the partitions that the group has started to read."""
+        return [
+            TopicPartition(name, key.partition)
+            for key in await self.positions()
+            if (name := self.name_of(key.topic_id)) is not None
+        ]
+
+    async def list_share_group_runs(
+        self, group_id: str, partitions: Mapping[TopicPartition, int], *, runs_max: int
+    ) -> dict[TopicPartition, SharePartitionRuns | KafkaError]:
+        """Return a page of runs as `AdminClient` does, over the connections of this member."""
+        return await list_share_group_runs(self._cluster, group_id, partitions, runs_max=runs_max)
 
     async def end_offsets(self) -> dict[TopicIdPartition, int]:
         """Return the offset after the last record of every subscribed partition.

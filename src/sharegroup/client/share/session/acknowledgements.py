@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
+from sharegroup.durations import Duration, release_seconds
 from sharegroup.protocol_enums import GROUPS_DELAY, AcknowledgeType
 
 LONG_RUN = 10
@@ -25,9 +26,23 @@ TYPE_BITS = 8
 TYPE_MASK = (1 << TYPE_BITS) - 1
 
 
+def delay_ms_of(delay: Duration) -> int:
+    """Return the delay of a released record; ValueError unless it is 0 to 24 hours."""
+    return round(release_seconds(delay) * 1000)
+
+
 def released_after(delay_ms: int) -> int:
     """Return the type of a release with this delay; 0 means that the group's does not apply."""
     return AcknowledgeType.RELEASE | (delay_ms + 1) << TYPE_BITS
+
+
+UNSTARTED = released_after(0)
+"""The type of records that are given back unseen: no delay of the group applies to them."""
+
+
+def delay_of(ack_type: int) -> int:
+    """Return the delay in a type, in milliseconds; `GROUPS_DELAY` if it has none of its own."""
+    return (ack_type >> TYPE_BITS) - 1
 
 
 class AckRun(NamedTuple):
@@ -141,7 +156,7 @@ def _joins(run: AckRun, after: AckRun) -> bool:
 def _together(runs: Sequence[AckRun]) -> AcknowledgementBatch:
     """Join runs that are in one batch."""
     first, last = runs[0].first, runs[-1].end - 1
-    delay_ms = (runs[0].ack_type >> TYPE_BITS) - 1
+    delay_ms = delay_of(runs[0].ack_type)
     ack_types = {run.ack_type & TYPE_MASK for run in runs}
     if len(ack_types) == 1:
         return AcknowledgementBatch(first, last, tuple(ack_types), delay_ms)

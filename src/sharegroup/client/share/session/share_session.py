@@ -150,6 +150,11 @@ class ShareSession:
         return self._connection is not None and self._connection.reads_delays
 
     @property
+    def lacks_delays(self) -> bool:
+        """Whether the broker is known not to read it; without a connection this is not known."""
+        return self._connection is not None and not self._connection.reads_delays
+
+    @property
     def name(self) -> str:
         """A description of the session for error messages."""
         return (

@@ -12,7 +12,7 @@ from django.utils import timezone
 from sharegroup.django.management.commands.sharegroup_worker import backend_named
 from sharegroup.django.models import StoredResult
 from sharegroup.django.removed_queues import of_removed_queues
-from sharegroup.worker.durations import seconds
+from sharegroup.durations import seconds
 
 OLDER_THAN = "14d"
 ROWS_PER_STATEMENT_MAX = 1_000

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from sharegroup.durations import due_ms_of, seconds
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import Retry, RetryAfter
-from sharegroup.worker.durations import due_ms_of, seconds
 
 
 @pytest.mark.parametrize(
