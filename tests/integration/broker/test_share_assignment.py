@@ -7,12 +7,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.static.primitive import i8
 
+from sharegroup.broker.load.slices import Slices
+from sharegroup.core.groups.share import heartbeat
 from sharegroup.core.groups.share.share_group import DescribedShareGroup
 from sharegroup.ids import GroupId
 from sharegroup.protocol_enums import ResourceType
+from sharegroup.steps import Steps
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter, alter_group, produce, request
 
@@ -40,7 +44,13 @@ def sizes(group: DescribedShareGroup) -> list[int]:
     return [len(member.assignment) for member in group.members]
 
 
-def test_assignment_changes_with_the_settings_and_survives_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moves_at_once", [heartbeat.MOVES_AT_ONCE, -1])
+def test_assignment_changes_with_the_settings_and_survives_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves_at_once: int
+) -> None:
+    """With -1 each wide assignment, and each that takes partitions, is made in slices."""
+    monkeypatch.setattr(heartbeat, "MOVES_AT_ONCE", moves_at_once)
+
     async def scenario() -> None:
         broker = await Broker.start(None, str(tmp_path))
         await broker.create_topic("orders", 4)
@@ -70,6 +80,64 @@ def test_assignment_changes_with_the_settings_and_survives_a_restart(tmp_path: P
         await broker.stop()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("event", ["nothing", "leaves", "is cancelled", "joins"])
+def test_members_wait_for_the_assignment_that_is_being_made_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """Meanwhile a member leaves or joins, or the heartbeat that makes it is cancelled."""
+
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        await broker.create_topic("orders", 4)
+        members = of_three_members(4)
+        await told(broker, members)
+        await alter_group(broker, ASSIGNMENT, "wide")
+        broker.clock.advance(1.0)
+        gate = asyncio.Event()
+        slices, finish = broker.running.parts.slices, Slices.finish
+        made: list[object] = []
+
+        async def finish_later(self: Slices, steps: Steps[object]) -> object:
+            made.append(steps)
+            await gate.wait()
+            return await finish(self, steps)
+
+        monkeypatch.setattr(heartbeat, "MOVES_AT_ONCE", 1)
+        monkeypatch.setattr(Slices, "finish", finish_later)
+        beats = [asyncio.create_task(member.heartbeat(broker)) for member in members[:2]]
+        await turns(5)
+        assert (len(made), [beat.done() for beat in beats]) == (1, [False, False])
+        if event == "leaves":
+            members[2].member_epoch = -1
+            assert await members[2].heartbeat(broker) == 0
+        elif event == "is cancelled":
+            beats[0].cancel()
+            await turns(5)
+            assert len(made) == 2, "the other one makes it"
+        elif event == "joins":
+            members.append(ShareMember("g", "m4", "orders", 4, connection_id=4))
+            beats.append(asyncio.create_task(members[3].heartbeat(broker)))
+            await turns(5)
+            assert (len(made), beats[2].done()) == (1, False)
+        gate.set()
+        results = await asyncio.gather(*beats, return_exceptions=True)
+        assert results[1:] == [0] * (len(beats) - 1)
+        assert len(made) == 1 + (event == "is cancelled")
+        assert not broker.running.parts.share_group_coordinator._assigning
+        monkeypatch.setattr(Slices, "finish", finish)
+        left = [member for member in members if event != "leaves" or member is not members[2]]
+        assert sizes(await told(broker, left)) == [4] * len(left)
+        assert len(slices) == 0
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def test_unknown_assignment_is_refused(tmp_path: Path) -> None:

@@ -453,6 +453,33 @@ def test_thousands_of_records_are_learnt_in_pieces(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_batch_with_many_blocked_records_is_sent_when_they_are_free(tmp_path: Path) -> None:
+    """Half of the records of the second of three batches wait for those of the first."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await ordered(broker)
+        for first in (0, 32, 96):
+            values = [SimpleRecord(b"%d" % key, b"x", 1) for key in range(first, first + 64)]
+            assert (await broker.produce("orders", 0, encode_batch(values)))[0] == 0
+        found = await offsets(broker, member, 200)
+        assert found == [*range(64), *range(128, 192)]
+        await settle(broker, member, *((offset, ACCEPT) for offset in found))
+        assert await offsets(broker, member, 200) == [*range(64, 128)]
+
+    run(scenario, tmp_path)
+
+
+def test_batches_of_one_record_are_not_held_back(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        keys = [*map(chr, range(0x100, 0x13C))]
+        for number in range(20):
+            keys += [keys[number], chr(0x200 + number)]
+        await ordered(broker, *keys)
+        assert len(await offsets(broker, member, 100)) == 80, "the different keys"
+
+    run(scenario, tmp_path)
+
+
 def test_deleted_topic_leaves_no_keys(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await ordered(broker, "aa", "b")

@@ -490,6 +490,16 @@ def test_large_batch_is_handed_out_in_pieces_and_has_no_gaps() -> None:
     assert settled(held) == (AckRun(13, 14, 2),)
 
 
+def test_pieces_without_a_record_of_this_member_are_passed_over() -> None:
+    held = table()
+    parts = read(held, large(*[600_000] * 12), (0, 1), (9, 10), config=SMALL)
+    assert [(r.offset, r._shared is part.lock) for part in parts for r in part.records] == [
+        (0, True),
+        (9, True),
+    ]
+    assert settled(held) == ()
+
+
 def test_record_that_is_too_large_is_reported_alone() -> None:
     held = table()
     parts = read(held, large(5, 3 << 20, 6), (0, 3), config=SMALL)

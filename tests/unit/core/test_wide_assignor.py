@@ -7,7 +7,7 @@ from itertools import combinations
 
 from hypothesis import given, settings, strategies as st
 
-from sharegroup.core.groups.share.assignor import Assignment, assign
+from sharegroup.core.groups.share.assignor import Assignment, Division, assign, assigning
 from sharegroup.core.groups.share.wide import Width, stable_hash
 from sharegroup.ids import MemberId, TopicIdPartition
 from tests.unit.core.test_assignor import A, B, everybody_wants, groups, has, members, wanted
@@ -50,6 +50,20 @@ def test_members_have_32_partitions_of_many() -> None:
     assert sizes(assigned) == {32}
     assert set(holders(assigned).values()) <= {9, 10}  # 3,200 places
     assert len(holders(assigned)) == 320
+
+
+def test_change_of_the_setting_is_made_in_short_steps() -> None:
+    """At least one for each member that gets or loses partitions, so no step has two of them."""
+    names, partitions = many(200), {A: frozenset(range(20))}
+    wants = dict.fromkeys(names, frozenset({A}))
+    simple = assign(wants, {}, partitions)
+    after = assign(wants, simple, partitions, WIDTH)
+    for before, width in ((simple, WIDTH), (after, None)):
+        steps = assigning(Division(wants, before, partitions, width))
+        assigned = assign(wants, before, partitions, width)
+        changed = [name for name in names if before[name] != assigned[name]]
+        assert len(changed) > 50
+        assert len(list(steps)) >= len(changed)
 
 
 def test_partitions_have_16_members_of_many() -> None:

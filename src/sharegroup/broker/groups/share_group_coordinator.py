@@ -14,6 +14,7 @@ difference at start, and before the next command after one of two paired writes 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from typing import NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.cluster.coordinator_log import KeyAndValue
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config_values import reset_duration_ms
 from sharegroup.broker.groups.group_log import GroupLog, Reading
@@ -31,8 +33,14 @@ from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.core.delivery.stored.share_states import UNDECIDED
-from sharegroup.core.groups.share.heartbeat import ShareHeartbeat
-from sharegroup.core.groups.share.records import GroupEpoch, Records, ShareGroupRecord
+from sharegroup.core.groups.share.assignor import Division, assigning
+from sharegroup.core.groups.share.heartbeat import Assigned, ShareHeartbeat
+from sharegroup.core.groups.share.records import (
+    GroupEpoch,
+    Records,
+    ShareGroupRecord,
+    TargetAssignment,
+)
 from sharegroup.core.groups.share.share_group import HeartbeatReply, TopicMetadata
 from sharegroup.core.groups.share.share_groups import (
     DescribedShareGroup,
@@ -46,7 +54,7 @@ from sharegroup.core.shared_totals import SharedTotal
 from sharegroup.errors import InvalidGroupId, KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
 from sharegroup.protocol_enums import GroupType
-from sharegroup.steps import STEP_ELEMENTS, Steps
+from sharegroup.steps import STEP_ELEMENTS, Steps, paced
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
 
@@ -55,6 +63,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EXPIRY_RETRY_MS = 1_000
+
+ENCODED_AT_ONCE = 8
+"""Number of target assignments that are encoded in one step."""
+
+NONE_READY: Mapping[ShareGroupRecord, KeyAndValue] = {}
 
 
 class OffsetListing(NamedTuple):
@@ -65,11 +78,19 @@ class OffsetListing(NamedTuple):
     lag: int
 
 
+class _Ahead(NamedTuple):
+    """A large assignment that was made ahead of a heartbeat, with its encoded records."""
+
+    assigned: Assigned
+    encoded: Mapping[ShareGroupRecord, KeyAndValue]
+
+
 class ShareGroupCoordinator:
     """Serves the requests of share groups and keeps their state in ``__consumer_offsets``."""
 
     __slots__ = (
         "_alarm",
+        "_assigning",
         "_clock",
         "_groups",
         "_in_doubt",
@@ -104,6 +125,8 @@ class ShareGroupCoordinator:
         self._share_partitions = share_partitions
         self._groups = ShareGroups(user_percent=user_percent)
         self._preparations = StatePreparations(share_coordinator)
+        self._assigning: dict[GroupId, asyncio.Future[None]] = {}
+        """By group, the end of the large assignment that is under way."""
         self._paired: list[Ticket] = []
         """Pending writes to either log that depend on a write to the other log."""
         self.rebalance_count = 0
@@ -152,10 +175,13 @@ class ShareGroupCoordinator:
         self._pair(*self._share_coordinator.delete(orphans))
         self._set_alarm()
 
-    def heartbeat(self, request: ShareHeartbeat, slices: Slices) -> Awaitable[HeartbeatReply]:
+    def heartbeat(
+        self, request: ShareHeartbeat, slices: Slices, ahead: _Ahead | None = None
+    ) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decide it at once and answer when its records are durable.
 
-        A heartbeat that initializes many share partitions is decided after their preparation.
+        A heartbeat that initializes many share partitions, or moves many, is decided after their
+        preparation, or with what was made ``ahead``.
         """
         self._forget_what_failed(request.group_id)
         limits = self._settings.group_limits(request.group_id)
@@ -168,15 +194,24 @@ class ShareGroupCoordinator:
         self._groups.check_partitions(request, missing, limits=limits.sizes)
         if len(self._preparations.unprepared(missing)) > AT_ONCE:
             return self._heartbeat_prepared(request, missing, slices)
+        wall_ms = self._clock.wall_ms()
+        if not missing and ahead is None:
+            division = self._groups.large_division(
+                request, topic_metadata, limits=limits, wall_ms=wall_ms
+            )
+            if division is not None:
+                return self._heartbeat_assigned(request, division, slices)
         tickets = self._initialize(request.group_id, missing)
         records, reply = self._groups.heartbeat(
             request,
             topic_metadata,
             limits=limits,
             now_ms=self._clock.now_ms(),
-            wall_ms=self._clock.wall_ms(),
+            wall_ms=wall_ms,
+            assigned=None if ahead is None else ahead.assigned,
         )
-        tickets.append(self._apply(request.group_id, records))
+        ready = {} if ahead is None else ahead.encoded
+        tickets.append(self._apply(request.group_id, records, ready))
         self._groups.claim(request.group_id, request.user)
         self._set_alarm()
         return _after(tickets, reply)
@@ -204,6 +239,28 @@ class ShareGroupCoordinator:
             # Only after the decision: until then the group's offsets must not change
             # (`check_none`).
             preparing.end()
+        return await reply
+
+    async def _heartbeat_assigned(
+        self, request: ShareHeartbeat, division: Division, slices: Slices
+    ) -> HeartbeatReply:
+        """Make a large assignment in slices, then serve the heartbeat.
+
+        Others of its group that would make one wait until it is decided.
+        """
+        pending = self._assigning.get(request.group_id)
+        if pending is not None:
+            await asyncio.shield(pending)
+            return await self.heartbeat(request, slices)
+        self._assigning[request.group_id] = pending = asyncio.get_running_loop().create_future()
+        try:
+            ahead = await slices.finish(_made_ahead(request.group_id, division))
+            # If a member has left meanwhile, this assigns at once: the others wait for answers.
+            reply = self.heartbeat(request, slices, ahead)
+        finally:
+            # Also if this heartbeat failed or was cancelled: then another one makes the assignment.
+            del self._assigning[request.group_id]
+            pending.set_result(None)
         return await reply
 
     @property
@@ -455,8 +512,15 @@ class ShareGroupCoordinator:
             for group_id, group_records in by_group.items()
         ]
 
-    def _apply(self, group_id: GroupId, records: Records) -> Ticket | None:
+    def _apply(
+        self,
+        group_id: GroupId,
+        records: Records,
+        ready: Mapping[ShareGroupRecord, KeyAndValue] = NONE_READY,
+    ) -> Ticket | None:
         """Append and replay records; without records, return the ticket of the last append.
+
+        Records that are ``ready`` are encoded already.
 
         A decision without records can depend on earlier ones, so its reply waits for them.
         """
@@ -465,7 +529,9 @@ class ShareGroupCoordinator:
         # Imported at first use, because the classes of Kafka's records take 15 ms to import.
         from sharegroup.broker.groups.share_group_records import encode
 
-        ticket = self._log.append(group_id, [encode(record) for record in records])
+        ticket = self._log.append(
+            group_id, [ready.get(record) or encode(record) for record in records]
+        )
         for record in records:
             self._groups.replay(record)
             self.rebalance_count += isinstance(record, GroupEpoch)
@@ -550,3 +616,19 @@ async def _after(tickets: list[Ticket | None], reply: T) -> T:
         if ticket is not None:
             await ticket
     return reply
+
+
+def _made_ahead(group_id: GroupId, division: Division) -> Steps[_Ahead]:
+    """Make an assignment and encode its records, in steps."""
+    # Imported at first use, as in `_apply`.
+    from sharegroup.broker.groups.share_group_records import encode
+
+    target = yield from assigning(division)
+    encoded: dict[ShareGroupRecord, KeyAndValue] = {}
+    for (member_id, partitions), pause in paced(target.items(), ENCODED_AT_ONCE):
+        if partitions != division.current.get(member_id):
+            record = TargetAssignment(group_id, member_id, partitions)
+            encoded[record] = encode(record)
+        if pause:
+            yield
+    return _Ahead(Assigned(division, target), encoded)

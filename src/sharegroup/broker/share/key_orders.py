@@ -63,6 +63,15 @@ Otherwise a large batch would be decompressed again for each record that is sett
 CHOICE_FACTOR = 3
 """Number of free records from which a fetch chooses, as a multiple of those that it wants."""
 
+ENOUGH_RECORDS = 50
+"""A fetch that has so many records takes no more from batches of which a fifth or more is blocked.
+
+These are better sent later, when more of their records are free.
+"""
+
+BLOCKED_TENTHS = 2
+"""The tenths of a batch's waiting records from which on it is such a batch."""
+
 READ_BYTES = 256 * 1024
 """Bytes of the log whose keys are read at a time; a larger batch is read as a whole."""
 
@@ -134,7 +143,7 @@ class KeyOrders:
         spans = _spans(live, position, free[-1][1], end=end, bytes_max=bytes_max)
         if not spans.firsts:
             return None
-        chosen = _in_few_batches(free, spans, count_max=request.records_max)
+        chosen = _in_few_batches(known.order, free, spans, count_max=request.records_max)
         return Look(position, request._replace(free=chosen), spans)
 
     def _learn_more(
@@ -254,11 +263,14 @@ def _spans(
     return spans
 
 
-def _in_few_batches(free: list[Range], spans: BatchSpans, *, count_max: int) -> list[Range]:
-    """Return free ranges of the first batch, and of as few others as hold ``count_max`` records.
+def _in_few_batches(
+    order: KeyOrder, free: list[Range], spans: BatchSpans, *, count_max: int
+) -> list[Range]:
+    """Return free ranges of the first batch, and of others with few blocked records.
 
-    A batch is sent as a whole for a single record of it, and the records that become free are
-    those that lay between others.  The first batch is always among them, so none waits for ever.
+    A batch is sent as a whole for a single record of it.  So those of whose waiting records most
+    are free come first, and others only until the fetch has `ENOUGH_RECORDS`.  The first
+    batch is always among them, so none waits for ever.
     """
     pieces: dict[int, list[Range]] = {}
     counts: dict[int, int] = {}
@@ -273,13 +285,17 @@ def _in_few_batches(free: list[Range], spans: BatchSpans, *, count_max: int) -> 
             pieces.setdefault(index, []).append((first, piece_end))
             counts[index] = counts.get(index, 0) + piece_end - first
             first = piece_end
-    chosen: list[int] = []
-    count = 0
-    for number in (
-        *islice(counts, 1),
-        *sorted(islice(counts, 1, None), key=lambda at: -counts[at]),
-    ):
-        if count >= count_max:
+
+    def blocked_tenths(number: int) -> int:
+        blocked = order.blocked_count(spans.firsts[number], spans.ends[number])
+        return 10 * blocked // (blocked + counts[number])
+
+    chosen = [*islice(counts, 1)]
+    count = sum(counts[number] for number in chosen)
+    enough = min(count_max, ENOUGH_RECORDS)
+    # Of batches with as many tenths the lower one is first, because its records block others.
+    for tenths, number in sorted((blocked_tenths(at), at) for at in islice(counts, 1, None)):
+        if count >= (count_max if tenths < BLOCKED_TENTHS else enough):
             break
         chosen.append(number)
         count += counts[number]

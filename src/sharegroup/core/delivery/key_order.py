@@ -21,6 +21,7 @@ records with a key that are not settled, not on the offsets.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from sharegroup.core.delivery.acquisition import Range
@@ -30,6 +31,9 @@ from sharegroup.core.delivery.share_partition import SharePartition
 NO_OFFSET = 2**63 - 1
 """Above every offset."""
 
+STRETCH_BITS = 6
+"""Blocked records are counted in stretches of 64 offsets."""
+
 
 class KeyOrder:
     """The keys of a share partition's records from the start offset to ``known_end``."""
@@ -37,6 +41,7 @@ class KeyOrder:
     __slots__ = (
         "__weakref__",
         "_behind",
+        "_blocked",
         "_first_of",
         "_free",
         "_hashes",
@@ -53,6 +58,8 @@ class KeyOrder:
         self._last_of: dict[int, int] = {}
         self._behind: dict[int, int] = {}
         """The next offset of a chain; it may be settled, if the log lost it before its turn."""
+        self._blocked: Counter[int] = Counter()
+        """By number of a stretch: records that are not the first of their chain."""
         self._held: set[int] = set()
         """Acquired or delayed records behind the first of their chain, from before the order."""
         self._free: list[Range] = []
@@ -123,6 +130,15 @@ class KeyOrder:
             count += range_end - first
         return found
 
+    def blocked_count(self, first: int, end: int) -> int:
+        """Return about how many records of a range wait for another one of their key."""
+        stretches = range(first >> STRETCH_BITS, ((end - 1) >> STRETCH_BITS) + 1)
+        if len(stretches) > len(self._blocked):  # A range may be a hole of a billion offsets.
+            count = sum(count for number, count in self._blocked.items() if number in stretches)
+        else:
+            count = sum(map(self._blocked.__getitem__, stretches))
+        return count * (end - first) // (len(stretches) << STRETCH_BITS)
+
     def _link(self, offset: int, digest: int) -> None:
         self._hashes[offset] = digest
         last = self._last_of.get(digest)
@@ -130,6 +146,7 @@ class KeyOrder:
             self._first_of[digest] = offset
         else:
             self._behind[last] = offset
+            self._blocked[offset >> STRETCH_BITS] += 1
         self._last_of[digest] = offset
 
     def _release(self, first: int, end: int) -> None:
@@ -151,6 +168,7 @@ class KeyOrder:
             self._held.discard(offset)
             digest = self._hashes.pop(offset)
             if self._first_of[digest] != offset:
+                self._unblock(offset)
                 continue  # The chain is followed past it when its turn comes.
             following = self._behind.pop(offset, None)
             while following is not None and following not in self._hashes:
@@ -159,10 +177,17 @@ class KeyOrder:
                 del self._first_of[digest], self._last_of[digest]
             else:
                 self._first_of[digest] = following
+                self._unblock(following)
                 if following not in self._held:
                     insort(self._free, (following, following + 1))
         # At last, because the next record of a key may be settled with the one before.
         self._take(first, end)
+
+    def _unblock(self, offset: int) -> None:
+        number = offset >> STRETCH_BITS
+        self._blocked[number] -= 1
+        if not self._blocked[number]:
+            del self._blocked[number]
 
     def _take(self, first: int, end: int) -> None:
         """Remove a range from the free records, as far as it is among them."""

@@ -26,7 +26,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -45,8 +46,9 @@ from sharegroup.client.share.session.acquired_records import find_missing
 from sharegroup.client.share.session.offset_set import OffsetSet
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.protocol_enums import AcknowledgeType
-from sharegroup.wire.batches.batches import scan
+from sharegroup.wire.batches.batches import BatchHeader, scan
 from sharegroup.wire.batches.record_pieces import UnreadableRange, read_pieces
+from sharegroup.wire.batches.records import DecodedRecord
 
 log = logging.getLogger(__name__)
 
@@ -160,11 +162,12 @@ def _take_apart(
                 batches.append(
                     LockedBatch(header.end_offset, header.leader_epoch, header.has_log_append_time)
                 )
+                make = _of_locked(locks_ahead, header)
                 pieces = read_pieces(
                     records,
                     position,
                     header,
-                    maker(Record, locks_ahead[0]),
+                    make,
                     decompressed_bytes_max=config.decompressed_bytes_max,
                     check_crc=True,
                 )
@@ -172,7 +175,7 @@ def _take_apart(
                     # A large batch: what comes before this piece of it is handed out first.
                     if not isinstance(pieces, tuple):
                         yield _Decoded(decoded, unreadable, batches, end, is_last=False)
-                        decoded, unreadable, end = [], [], _end_of(piece)
+                        decoded, unreadable, end = [], [], _end_of(piece, end)
                     if isinstance(piece, UnreadableRange):
                         content = bytes(records[position : position + header.size])
                         unreadable.append(_Unreadable(*piece, content))
@@ -186,9 +189,32 @@ def _take_apart(
     yield _Decoded(decoded, unreadable, batches, end, is_last=True, damage=damage)
 
 
-def _end_of(piece: list[Record] | UnreadableRange) -> int:
-    """Return the offset behind a piece of a batch."""
-    return piece.end if isinstance(piece, UnreadableRange) else piece[-1].offset + 1
+def _of_locked(
+    locks: Sequence[AcquisitionLock], header: BatchHeader
+) -> Callable[[Iterable[DecodedRecord]], list[Record]]:
+    """Return a function that makes the records of a batch, if possible only those under locks.
+
+    The other records of the batch are those of other members, or were settled before.
+    """
+    make = maker(Record, locks[0])
+    if locks[0].first <= header.base_offset and header.end_offset <= locks[0].end:
+        return make
+    ranges = [
+        range(max(lock.first, header.base_offset), min(lock.end, header.end_offset))
+        for lock in takewhile(lambda lock: lock.first < header.end_offset, locks)
+    ]
+    # The size, because an offset range and the number in a header may be of any length.
+    if sum(map(len, ranges)) >= min(header.record_count, header.size):
+        return make
+    locked = set(chain.from_iterable(ranges))
+    return lambda raw: make(raw_record for raw_record in raw if raw_record.offset in locked)
+
+
+def _end_of(piece: list[Record] | UnreadableRange, reached: int) -> int:
+    """Return the offset behind a piece of a batch; a piece without records reaches no further."""
+    if isinstance(piece, UnreadableRange):
+        return piece.end
+    return piece[-1].offset + 1 if piece else reached
 
 
 def _damage(held: HeldRecords, first: int, end: int, error: CorruptMessage) -> CorruptMessage:

@@ -29,13 +29,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from sharegroup.core.groups.share.wide import Width, best, hand_out, to_thin
 from sharegroup.ids import MemberId, TopicId, TopicIdPartition
+from sharegroup.steps import Steps, paced, run_to_end
 
 Assignment = frozenset[TopicIdPartition]
 
 NOTHING: Assignment = frozenset()
+
+
+class Division(NamedTuple):
+    """What an assignment is made from: the arguments of `assign`."""
+
+    subscriptions: Mapping[MemberId, frozenset[TopicId]]
+    current: Mapping[MemberId, Assignment]
+    partitions: Mapping[TopicId, frozenset[int]]
+    width: Width | None = None
 
 
 def assign(
@@ -49,6 +60,12 @@ def assign(
     ``partitions`` are the ones that may be assigned. Ties are broken by the order of
     ``subscriptions``, so equal input gives equal output.
     """
+    return run_to_end(assigning(Division(subscriptions, current, partitions, width)))
+
+
+def assigning(division: Division) -> Steps[dict[MemberId, Assignment]]:
+    """Return the same assignment as `assign`, in steps."""
+    subscriptions, current, partitions, width = division
     assigned: dict[MemberId, set[TopicIdPartition]] = {
         member_id: set() for member_id in subscriptions
     }
@@ -64,7 +81,8 @@ def assign(
             if width is not None:
                 largest = max(counts[subscriptions[member_id]] for member_id in members)
                 part = width.part(len(targets), largest)
-            for member_id, share in _divide(targets, held, part).items():
+            divided = yield from _divide(targets, held, part)
+            for member_id, share in divided.items():
                 assigned[member_id] |= share
     if width is not None:
         # In no topic did these have one of the places that a limit leaves.
@@ -104,7 +122,7 @@ def _divide(
     targets: Sequence[TopicIdPartition],
     held: dict[MemberId, set[TopicIdPartition]],
     width: Width | None,
-) -> dict[MemberId, set[TopicIdPartition]]:
+) -> Steps[dict[MemberId, set[TopicIdPartition]]]:
     """Divide ``targets`` among the members of ``held``, which is the current assignment."""
     places = len(held) if width is None else width.places(len(held), len(targets))
     # Members per partition, rounded up, so that every member gets a partition.
@@ -112,20 +130,23 @@ def _divide(
     if sharing == 1 and divide_unshared(targets, held):
         return held
     holders: dict[TopicIdPartition, list[MemberId]] = {target: [] for target in targets}
-    for member_id, share in held.items():
+    for (member_id, share), pause in paced(held.items()):
         held[member_id] = {target for target in share if target in holders}
         for target in held[member_id]:
             holders[target].append(member_id)
+        if pause:
+            yield
     quotas = _quotas(held, sharing * len(targets) if width is None else places)
-    _take_from_members(held, holders, quotas)
-    _take_from_partitions(held, holders, sharing)
+    yield from _take_from_members(held, holders, quotas)
+    yield from _take_from_partitions(held, holders, sharing)
     if width is None:
         _hand_out(held, holders, quotas, sharing)
         return held
     sharing_min = places // len(targets)
     thinner = to_thin(held, holders, quotas, sharing_min=sharing_min)
-    _take_from_partitions(held, {target: holders[target] for target in thinner}, sharing_min)
-    hand_out(held, holders, quotas, sharing_max=sharing)
+    thinned = {target: holders[target] for target in thinner}
+    yield from _take_from_partitions(held, thinned, sharing_min)
+    yield from hand_out(held, holders, quotas, sharing_max=sharing)
     return held
 
 
@@ -200,7 +221,7 @@ def _take_from_members(
     held: Mapping[MemberId, set[TopicIdPartition]],
     holders: Mapping[TopicIdPartition, list[MemberId]],
     quotas: Mapping[MemberId, int],
-) -> None:
+) -> Steps[None]:
     """Take from members above quota the partitions with the most members."""
     for member_id, share in held.items():
         excess = len(share) - quotas[member_id]
@@ -209,13 +230,14 @@ def _take_from_members(
             for target in shared_most[:excess]:
                 share.remove(target)
                 holders[target].remove(member_id)
+            yield
 
 
 def _take_from_partitions(
     held: Mapping[MemberId, set[TopicIdPartition]],
     holders: Mapping[TopicIdPartition, list[MemberId]],
     sharing: int,
-) -> None:
+) -> Steps[None]:
     """Remove members from partitions that have too many, first those with the most partitions."""
     for target, member_ids in holders.items():
         # After members have left, or partitions were added, fewer members share each partition.
@@ -225,6 +247,7 @@ def _take_from_partitions(
             for member_id in member_ids[:excess]:
                 held[member_id].remove(target)
             del member_ids[:excess]
+            yield
 
 
 def _hand_out(

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from sharegroup.core.groups.share.assignor import NOTHING, Assignment, assign
+from sharegroup.core.groups.share.assignor import NOTHING, Assignment, Division, assign
 from sharegroup.core.groups.share.records import (
     GroupEpoch,
     Records,
@@ -51,6 +52,9 @@ JOIN_EPOCH = 0
 
 MEMBER_ID_CHARACTERS_MAX = 36
 """Number of characters of a member id: that of a UUID in text form."""
+
+MOVES_AT_ONCE = 128
+"""Pairs of a member and a partition that an assignment may move in one turn: about 5 ms."""
 
 LEAVE_EPOCH = -1
 """The member epoch of a member that leaves."""
@@ -136,6 +140,24 @@ def check_member(
         )
 
 
+class Assigned(NamedTuple):
+    """A target assignment that was made ahead of a heartbeat, and what it was made from."""
+
+    division: Division
+    target: Mapping[MemberId, Assignment]
+
+
+class _Change(NamedTuple):
+    """What a heartbeat changes before the assignment."""
+
+    stored_member: ShareGroupMember | None
+    member: ShareGroupMember
+    members: Mapping[MemberId, ShareGroupMember]
+    partitions: Mapping[TopicId, frozenset[int]]
+    epoch: int
+    records: Records
+
+
 def plan(
     group: ShareGroup,
     request: ShareHeartbeat,
@@ -143,8 +165,64 @@ def plan(
     *,
     limits: ShareGroupLimits,
     wall_ms: int,
+    assigned: Assigned | None = None,
 ) -> tuple[Records, HeartbeatReply]:
-    """Return the records and the reply for a checked heartbeat of a member that does not leave."""
+    """Return the records and the reply for a checked heartbeat of a member that does not leave.
+
+    ``assigned`` saves the work of an assignment if nothing has changed since (`large_division`).
+    """
+    change = _changed(group, request, topics, limits)
+    records = list(change.records)
+    target: Mapping[MemberId, Assignment] = group.target
+    assignment_epoch = group.assignment_epoch
+    division = _due_division(group, change, topics, limits, wall_ms)
+    if division is not None:
+        if assigned is not None and assigned.division == division:
+            target = assigned.target
+        else:
+            target = assign(*division)
+        assignment_epoch = change.epoch
+        records += target_records(group, target, change.epoch, wall_ms)
+
+    member = change.member
+    updated = reconciled(member, assignment_epoch, target.get(member.member_id, NOTHING), topics)
+    if updated != member or change.stored_member is None:
+        records.append(updated.current_assignment(group.group_id))
+    return tuple(records), _reply(request, change.stored_member, updated, limits)
+
+
+def large_division(
+    group: ShareGroup,
+    request: ShareHeartbeat,
+    topics: Topics,
+    *,
+    limits: ShareGroupLimits,
+    wall_ms: int,
+) -> Division | None:
+    """Return the division that `plan` would make, if it moves more than `MOVES_AT_ONCE` pairs.
+
+    So a change of the setting does.  A simple assignment that only adds pairs is fast.
+    """
+    partition_count = sum(len(topic.partitions) for topic in group.initialized.values())
+    if request.member_epoch == LEAVE_EPOCH or not partition_count:
+        return None
+    # As if all members read all topics: this only tells whether most pairs stay.
+    member_count = max(1, len(group.members))
+    if limits.width is None:
+        places = -(-member_count // partition_count) * partition_count
+    else:
+        places = limits.width.places(member_count, partition_count)
+    pair_count = sum(map(len, group.target.values()))
+    if abs(places - pair_count) <= MOVES_AT_ONCE or (limits.width is None and pair_count < places):
+        return None
+    change = _changed(group, request, topics, limits)
+    return _due_division(group, change, topics, limits, wall_ms)
+
+
+def _changed(
+    group: ShareGroup, request: ShareHeartbeat, topics: Topics, limits: ShareGroupLimits
+) -> _Change:
+    """Return the member with what its request says, and the epoch of the group after it."""
     stored_member = group.members.get(request.member_id)
     member = spoken_for(stored_member or ShareGroupMember(request.member_id), request)
     members = {**group.members, member.member_id: member}
@@ -165,29 +243,33 @@ def plan(
     ):
         epoch += 1
         records.append(GroupEpoch(group.group_id, epoch, digest))
+    return _Change(stored_member, member, members, partitions, epoch, tuple(records))
 
-    target, assignment_epoch = group.target, group.assignment_epoch
-    if assignment_epoch < epoch:
-        subscriptions = topic_ids_of(members.values(), topics)
-        # Without partitions of topics that a member has left or that were deleted: nobody reads
-        # these, although the target still has them.
-        read = {
-            member_id: of_topics(target.get(member_id, NOTHING), topic_ids)
-            for member_id, topic_ids in subscriptions.items()
-        }
-        if (
-            interval_has_passed(group, limits, wall_ms)
-            or unassigned(partitions, read.values())
-            or somebody_has_nothing(subscriptions, partitions, read)
-        ):
-            target = assign(subscriptions, read, partitions, limits.width)
-            assignment_epoch = epoch
-            records += target_records(group, target, epoch, wall_ms)
 
-    updated = reconciled(member, assignment_epoch, target.get(member.member_id, NOTHING), topics)
-    if updated != member or stored_member is None:
-        records.append(updated.current_assignment(group.group_id))
-    return tuple(records), _reply(request, stored_member, updated, limits)
+def _due_division(
+    group: ShareGroup,
+    change: _Change,
+    topics: Topics,
+    limits: ShareGroupLimits,
+    wall_ms: int,
+) -> Division | None:
+    """Return what a new target assignment is to be made from; None if none is due."""
+    if group.assignment_epoch >= change.epoch:
+        return None
+    subscriptions = topic_ids_of(change.members.values(), topics)
+    # Without partitions of topics that a member has left or that were deleted: nobody reads these,
+    # although the target still has them.
+    read = {
+        member_id: of_topics(group.target.get(member_id, NOTHING), topic_ids)
+        for member_id, topic_ids in subscriptions.items()
+    }
+    if (
+        interval_has_passed(group, limits, wall_ms)
+        or unassigned(change.partitions, read.values())
+        or somebody_has_nothing(subscriptions, change.partitions, read)
+    ):
+        return Division(subscriptions, read, change.partitions, limits.width)
+    return None
 
 
 def spoken_for(member: ShareGroupMember, request: ShareHeartbeat) -> ShareGroupMember:

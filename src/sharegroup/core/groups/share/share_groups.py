@@ -25,12 +25,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sharegroup.core.deadlines import Deadlines
+from sharegroup.core.groups.share.assignor import Division
 from sharegroup.core.groups.share.heartbeat import (
     LEAVE_EPOCH,
+    Assigned,
     ShareGroupLimits,
     ShareHeartbeat,
     check_member,
     check_request,
+    large_division,
     plan,
     spoken_for,
 )
@@ -274,6 +277,7 @@ class ShareGroups:
         limits: ShareGroupLimits,
         now_ms: int,
         wall_ms: int,
+        assigned: Assigned | None = None,
     ) -> tuple[Records, HeartbeatReply]:
         """Let a member join, stay or leave; its session begins anew at ``now_ms``.
 
@@ -289,11 +293,22 @@ class ShareGroups:
                 request.member_id, LEAVE_EPOCH, limits.heartbeat_interval_ms, None
             )
         group = self._groups.get(request.group_id) or ShareGroup(request.group_id)
-        records, reply = plan(group, request, topics, limits=limits, wall_ms=wall_ms)
+        records, reply = plan(
+            group, request, topics, limits=limits, wall_ms=wall_ms, assigned=assigned
+        )
         self._sessions.set(
             (request.group_id, request.member_id), due_ms=now_ms + limits.session_timeout_ms
         )
         return records, reply
+
+    def large_division(
+        self, request: ShareHeartbeat, topics: Topics, *, limits: ShareGroupLimits, wall_ms: int
+    ) -> Division | None:
+        """Return the division of a checked heartbeat, if it is to be made in slices before."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return None
+        return large_division(group, request, topics, limits=limits, wall_ms=wall_ms)
 
     # Sessions.
 

@@ -27,12 +27,10 @@ from itertools import chain, islice, product
 from typing import NamedTuple
 
 from sharegroup.ids import MemberId, TopicIdPartition
+from sharegroup.steps import Steps
 
 CANDIDATES_MAX = 128
-"""Number of partitions of which a member gets those with the highest hashes.
-
-All members of a group get their partitions in one turn when its setting changes.
-"""
+"""Number of partitions of which a member gets those with the highest hashes."""
 
 _MASK = (1 << 64) - 1
 
@@ -87,7 +85,7 @@ def hand_out(
     quotas: Mapping[MemberId, int],
     *,
     sharing_max: int,
-) -> None:
+) -> Steps[None]:
     """Give free places to members below quota: in partitions with few members, then by hash.
 
     A place stays free if nobody below quota can have it, and nobody got a partition in exchange for
@@ -105,12 +103,14 @@ def hand_out(
             new[member_id] = _choose(member_id, share, missing, levels, sharing_max, hashes)
             for target in new[member_id]:
                 holders[target].append(member_id)
+            yield  # Each choice takes some 50 us.
     below_quota = [name for name, share in held.items() if len(share) < quotas[name]]
     for member_id, target in product(below_quota, chain.from_iterable(levels.values())):
         missing = quotas[member_id] - len(held[member_id])
         places = min(missing, sharing_max - len(holders[target]))
         while places > 0 and _exchange(member_id, target, held, holders, new):
             places -= 1
+        yield
 
 
 def _choose(
