@@ -37,7 +37,10 @@ class Release(HandlerDecision):
     def __init__(self, *reason: object, delay: Duration | None = None) -> None:
         super().__init__(*reason)
         if delay is not None:
-            self.delay_seconds = release_seconds(delay)
+            try:
+                self.delay_seconds = release_seconds(delay)
+            except ValueError as error:
+                raise ValueError(f"{error}; a RetryAfter may be longer") from None
 
 
 class RetryAfter(HandlerDecision):
