@@ -113,7 +113,7 @@ def test_row_3_release_may_name_a_delay_of_up_to_a_day() -> None:
     assert decided(Release(delay="90s"), TWICE) == Redeliver(90_000)
     assert decided(Release(delay=0)) == Redeliver(0)
     assert decided(Release("busy", delay="1d")) == Redeliver(86_400_000)
-    with pytest.raises(ValueError, match="expected a delay of 0 to 24 hours, found 25h; a RetryAfter may"):
+    with pytest.raises(ValueError, match="0 to 24 hours, found 25h; a RetryAfter may"):
         Release(delay="25h")
 
 
