@@ -34,8 +34,16 @@ from tests.integration.broker.test_state_pruning import state_log
 
 DELAY = "sharegroup.redelivery.delay.ms"
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+DAY_MS = 86_400_000
 AVAILABLE = RecordState.AVAILABLE
 ORDERS = {"group": "g", "topic": "orders", "partition": "0"}
+
+
+class JumpingClock(ManualClock):
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
 
 
 async def offsets(broker: Broker, member: ShareMember) -> list[tuple[int, int]]:
@@ -143,6 +151,33 @@ def test_state_of_very_many_delayed_records_survives_a_restart(tmp_path: Path) -
         live = broker.running.parts.share_partitions.get(key)
         counts = live.state.snapshot()
         assert (counts.delayed_count, counts.archiving_count) == (run_count // 2, run_count // 2)
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ahead_ms", [DAY_MS, -DAY_MS])
+def test_wall_clock_that_jumps_neither_ends_nor_extends_a_delay(
+    ahead_ms: int, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        clock = JumpingClock()
+        broker = await Broker.start(None, str(tmp_path), clock=clock)
+        await broker.create_topic("orders", 1)
+        await alter_group(broker, DELAY, "20000")
+        member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+        assert await member.heartbeat(broker) == 0
+        assert await offsets(broker, member) == []
+        await produce(broker, 2)
+        assert await offsets(broker, member) == [(0, 1), (1, 1)]
+        await settle(broker, member, (0, RELEASE))
+        clock.ahead_ms = ahead_ms
+        await settle(broker, member, (1, RELEASE))
+        assert await offsets(broker, member) == []
+        clock.advance(19.9)
+        assert await offsets(broker, member) == []
+        clock.advance(1.4)
+        assert await offsets(broker, member) == [(0, 2), (1, 2)]
         await broker.stop()
 
     asyncio.run(scenario())
@@ -280,13 +315,6 @@ def test_due_times_are_stored_in_wall_time_and_come_back(clock: ManualClock) -> 
     assert [batch.due_ms for batch in due_times.loaded([stored])] == [0]
     unchanged = Delta(0, 0, (StateBatch(0, 1, AVAILABLE, 1),))
     assert due_times.stored(unchanged) == unchanged
-
-
-class JumpingClock(ManualClock):
-    ahead_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.ahead_ms
 
 
 @pytest.mark.parametrize(("ahead_ms", "left_ms"), [(10**12, 0), (-(10**12), DELAY_MS_MAX)])
