@@ -27,7 +27,7 @@ from tests.support.confluent_calls import (
     share_consumer,
     take_shared,
 )
-from tests.support.kafka_tools import formatted, run_tool, why_missing
+from tests.support.kafka_tools import SCRIPTS, formatted, run_tool, why_missing
 from tests.support.processes import ServeProcess
 
 pytestmark = [
@@ -172,7 +172,11 @@ def test_kafkas_tools_read_a_wide_assignment(pruning: ServeProcess, topic: str, 
     servers = pruning.bootstrap_servers
     create_topic(servers, topic, partitions=WIDE_PARTITIONS)
     set_group(servers, group, auto_offset_reset="earliest")
-    set_config(servers, ResourceType.GROUP, group, {"sharegroup.assignment": "wide"})
+    run_tool(
+        SCRIPTS["kafka-configs"],
+        *("--bootstrap-server", servers, "--alter", "--entity-type", "groups"),
+        *("--entity-name", group, "--add-config", "sharegroup.assignment=wide"),
+    )
     produce(servers, topic, [b"x"] * 2, linger_ms=ONE_BATCH_MS)
     with (
         share_consumer(servers, group, topic) as one,
