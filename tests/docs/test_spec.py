@@ -27,10 +27,6 @@ ELSEWHERE = "proof"
 """The section whose statements no request can show; their tests are the ones named beside."""
 
 UNPROMISED: dict[str, str] = {
-    "core/delivery/breaker.py": "beyond KIP-932: docs/beyond-kip-932.md promises it",
-    "core/delivery/key_order.py": "beyond KIP-932: docs/beyond-kip-932.md promises it",
-    "core/delivery/redelivery.py": "beyond KIP-932: docs/beyond-kip-932.md promises it",
-    "core/groups/share/wide.py": "beyond KIP-932: docs/beyond-kip-932.md promises it",
     "core/sessions/user_part.py": "limits, which docs/limits.md and core/shared_totals.py have",
     "core/groups/modern/heartbeat.py": "it changes when work is done, not its result",
     "core/security/login.py": "logins are promised in docs/security.md",

@@ -1,4 +1,6 @@
-"""Kafka's tools read our ``__share_group_state``, also after it was pruned and moved."""
+"""Kafka's tools read our ``__share_group_state``, also after it was pruned and moved, and with what
+our broker has beyond KIP-932; and our records of a group with a wide assignment.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import pytest
 from confluent_kafka import AcknowledgeType, Consumer, Message, TopicPartition
 from confluent_kafka.admin import ResourceType
 
+from sharegroup.ids import GroupId, group_partition
 from sharegroup.internal_topics.coordinator_json import coordinator_json
 from sharegroup.wire.internal_topics.share_state_records import SHARE_STATE_RECORDS
 from tests.support import confluent_calls
@@ -24,7 +27,7 @@ from tests.support.confluent_calls import (
     share_consumer,
     take_shared,
 )
-from tests.support.kafka_tools import formatted, run_tool, why_missing
+from tests.support.kafka_tools import SCRIPTS, formatted, run_tool, why_missing
 from tests.support.processes import ServeProcess
 
 pytestmark = [
@@ -38,6 +41,9 @@ all of them, as `take_shared` needs it, also on a machine that is slow at produc
 PRUNED_SECONDS_MAX = 15.0
 FIRST_SEGMENT_STEM = "0" * 20
 FIRST_SEGMENT = f"{FIRST_SEGMENT_STEM}.log"
+WIDE_PARTITIONS = 20
+TARGET_ASSIGNMENT = 13
+"""The type of the record with the partitions that a member is to have."""
 FORMATTER = "group.share.ShareGroupStateMessageFormatter"
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
@@ -46,8 +52,10 @@ SETTINGS = {
 
 
 @pytest.fixture
-def pruning(tmp_path: Path) -> Iterator[ServeProcess]:
-    with ServeProcess(tmp_path / "data", settings=SETTINGS) as process:
+def pruning(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServeProcess]:
+    """A broker with further settings, if the test names some for this fixture."""
+    settings = SETTINGS | getattr(request, "param", {})
+    with ServeProcess(tmp_path / "data", settings=settings) as process:
         yield process
         confluent_calls.admin.cache_clear()
 
@@ -113,8 +121,14 @@ def moved(data: Path, group: str, into: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pruning", "record_type"),
+    [({}, 1), ({"share.coordinator.snapshot.update.records.per.snapshot": "0"}, 0)],
+    indirect=["pruning"],
+    ids=["updates", "snapshots"],
+)
 def test_kafkas_tools_read_a_state_with_due_times_and_reasons(
-    pruning: ServeProcess, topic: str, group: str
+    pruning: ServeProcess, record_type: int, topic: str, group: str
 ) -> None:
     """Kafka's decoder skips our tagged fields; its formatter and ours print the same otherwise."""
     servers = pruning.bootstrap_servers
@@ -133,6 +147,7 @@ def test_kafkas_tools_read_a_state_with_due_times_and_reasons(
             consumer.acknowledge(message, kind)
         consumer.commit_sync()
         found = formatted(servers, "__share_group_state", FORMATTER, partition=0)
+    assert found[-1]["key"]["type"] == record_type
     by_offset = {
         batch["firstOffset"]: batch
         for record in found
@@ -151,14 +166,52 @@ def test_kafkas_tools_read_a_state_with_due_times_and_reasons(
     assert by_offset == ours
 
 
+@pytest.mark.slow
+def test_kafkas_tools_read_a_wide_assignment(pruning: ServeProcess, topic: str, group: str) -> None:
+    """The group's records are Kafka's; only the members' partitions are more."""
+    servers = pruning.bootstrap_servers
+    create_topic(servers, topic, partitions=WIDE_PARTITIONS)
+    set_group(servers, group, auto_offset_reset="earliest")
+    run_tool(
+        SCRIPTS["kafka-configs"],
+        *("--bootstrap-server", servers, "--alter", "--entity-type", "groups"),
+        *("--entity-name", group, "--add-config", "sharegroup.assignment=wide"),
+    )
+    produce(servers, topic, [b"x"] * 2, linger_ms=ONE_BATCH_MS)
+    with (
+        share_consumer(servers, group, topic) as one,
+        share_consumer(servers, group, topic) as other,
+    ):
+        taken = 0
+        while taken < 2:
+            taken += len(one.poll(0.5)) + len(other.poll(0.5))
+        described = run_tool(
+            "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+            *("--bootstrap-server", servers, "--describe", "--members", "--group", group),
+        )
+        found = formatted(
+            *(servers, "__consumer_offsets", "ShareGroupMessageFormatter"),
+            partition=group_partition(GroupId(group), 50),
+        )
+    members = [line for line in described.splitlines() if line.startswith(group)]
+    whole = ",".join(map(str, range(WIDE_PARTITIONS)))
+    assert [f"{topic}:{whole}" in line for line in members] == [True, True], described
+    targets = {
+        entry["key"]["data"]["memberId"]: entry["value"]["data"]["topicPartitions"]
+        for entry in found
+        if entry["key"]["type"] == TARGET_ASSIGNMENT and entry["value"]
+    }
+    sizes = [[len(part["partitions"]) for part in parts] for parts in targets.values()]
+    assert sizes == [[WIDE_PARTITIONS]] * 2
+
+
 def read_all(servers: str, topic: str) -> Iterator[Message]:
-    """The records of partition 0."""
+    """The records of partition 0 that are not pruned."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "none"})
     try:
-        where = TopicPartition(topic, 0, 0)
-        _, end = consumer.get_watermark_offsets(where)
-        consumer.assign([where])
-        for _ in range(end):
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0))
+        consumer.assign([TopicPartition(topic, 0, first)])
+        for _ in range(first, end):
             message = consumer.poll(PRUNED_SECONDS_MAX)
             assert message is not None
             assert message.error() is None

@@ -6,7 +6,7 @@ time is that of the handlers alone: from the first that begins to the last that 
 
 Then up to 1,000 members join a group with each assignment, learn the last one, and the setting
 changes: the processor time of the broker, its longest turn, and the bytes that it writes to
-``__consumer_offsets``.
+``__consumer_offsets``. At last one record after the other arrives for members that wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sharegroup.client import AdminClient, ShareGroupDescription
 from tests.bench.failure import BenchError
 from tests.bench.loop_holds import Turns
 from tests.faults.in_process import Broker, ShareMember
-from tests.integration.broker.test_share_fetch import alter_group
+from tests.integration.broker.test_share_fetch import alter_group, produce as write_records, request
 from tests.support.confluent_calls import create_topic, set_config, set_group
 from tests.support.java_shell import QUICK
 from tests.support.kafka_peer import java, kafka_libs
@@ -49,6 +49,9 @@ MEMBERS = 1_000
 SHAPES = ((1_000, 8), (1_000, 100), (200, 1_000))
 """Members and partitions."""
 
+WAKES = 20
+"""Records that arrive one after the other while members wait."""
+
 OTHER = {"simple": "wide", "wide": "simple"}
 SETTINGS = {"group.share.min.heartbeat.interval.ms": "1000"}
 SOURCE = Path(__file__).with_name("SlowConsumers.java")
@@ -63,6 +66,8 @@ def main() -> None:
     for members, partitions in SHAPES:
         for assignment in ("simple", "wide"):
             asyncio.run(measure_joins(assignment, members, partitions))
+    for waiting in (WAKES, MEMBERS):
+        asyncio.run(measure_wakes(waiting))
 
 
 def measure_throughput(runs: int) -> None:
@@ -182,6 +187,35 @@ async def measure_joins(assignment: str, member_count: int, partition_count: int
         await broker.stop()
 
 
+async def measure_wakes(waiting_count: int) -> None:
+    """Print what a record costs for which so many members of one partition wait."""
+    with tempfile.TemporaryDirectory(prefix="bench-wide-") as folder:
+        settings = {"group_share_max_size": str(MEMBERS)}
+        broker = await Broker.start(None, folder, **settings)
+        turns = Turns(asyncio.get_running_loop())
+        await broker.create_topic("orders", 1)
+        await write_records(broker)  # The first one takes longer.
+        waiting = []
+        for number in range(1, waiting_count + 1):
+            member = ShareMember("g", f"member-{number}", "orders", 1, connection_id=number)
+            await member.heartbeat(broker)
+            await member.heartbeat(broker)
+            await member.fetch(broker, records_max=1)
+            fetch = request(member, max_records=1, batch_size=1)
+            waiting.append(asyncio.create_task(broker.ask(fetch, number)))
+            await asyncio.sleep(0)
+        cost = Cost(broker, turns)
+        print(f"{waiting_count} members wait for records of one partition")
+        for number in range(WAKES):
+            await cost.of(write_records(broker))
+            while sum(task.done() for task in waiting) <= number:
+                await asyncio.sleep(0)
+        cost.show("record")
+        broker.clock.advance(60)
+        await asyncio.gather(*waiting)
+        await broker.stop()
+
+
 class Cost:
     """Processor time, longest turns and bytes in ``__consumer_offsets`` of some requests."""
 
@@ -191,7 +225,7 @@ class Cost:
         self.longest: list[float] = []
         self.bytes = self._bytes()
 
-    async def of(self, work: Awaitable[int]) -> None:
+    async def of(self, work: Awaitable[object]) -> None:
         began = time.process_time()
         await self.turns.of(work)
         self.seconds.append(time.process_time() - began)

@@ -5,12 +5,14 @@ when records arrive for members that share a partition.
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.static.primitive import i8
 
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
 from sharegroup.broker.load.slices import Slices
 from sharegroup.core.groups.share import heartbeat
 from sharegroup.core.groups.share.share_group import DescribedShareGroup
@@ -22,6 +24,8 @@ from tests.integration.broker.test_share_fetch import alter, alter_group, produc
 
 ASSIGNMENT = "sharegroup.assignment"
 INVALID_CONFIG = 40
+JOIN_BYTES_MAX = 2_000
+"""To `__consumer_offsets`; if each of 30 members were written, it would be 10,000 and more."""
 
 
 def of_three_members(partitions: int) -> list[ShareMember]:
@@ -186,3 +190,45 @@ def test_only_as_many_waiting_members_look_as_there_are_records_for(tmp_path: Pa
         await broker.stop()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("partitions", "each"), [(8, 4), (100, 32)])
+def test_members_that_join_write_a_bounded_number_of_bytes(
+    partitions: int, each: int, tmp_path: Path
+) -> None:
+    """A member that joins is written itself, with those whose partitions it takes.
+
+    The group has 30 members, which have ``each`` of the partitions at least.  A join writes to
+    ``__consumer_offsets`` what docs/beyond-kip-932.md says, not every member.
+    """
+
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path), group_share_assignment_interval_ms="0")
+        await broker.create_topic("orders", partitions)
+        await alter_group(broker, ASSIGNMENT, "wide")
+        written = [offsets_bytes(broker)]
+        members = [
+            ShareMember("g", f"member-{number}", "orders", partitions, connection_id=number)
+            for number in range(1, 31)
+        ]
+        for member in members:
+            for _ in range(2):
+                assert await member.heartbeat(broker) == 0
+            written.append(offsets_bytes(broker))
+        described = broker.running.parts.share_group_coordinator.describe(GroupId("g"))
+        assert min(sizes(described)) >= each
+        joins = [after - before for before, after in pairwise(written)]
+        assert max(joins) < JOIN_BYTES_MAX
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def offsets_bytes(broker: Broker) -> int:
+    """The size of ``__consumer_offsets``."""
+    topics = broker.running.parts.topics
+    topic = topics.catalog.find(CONSUMER_OFFSETS)
+    if topic is None:
+        return 0
+    logs = [topics.opened_log(topic, number) for number in range(topic.partition_count)]
+    return sum(log.size for log in logs if log)

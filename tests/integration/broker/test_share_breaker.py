@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.ids import TopicName
 from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.storage.disk.folders import folder_name
 from sharegroup.wire.batches.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
+from tests.integration.broker.test_dead_letters import damage_batch
 from tests.integration.broker.test_metrics import scrape
 from tests.integration.broker.test_share_fetch import (
     alter_group,
@@ -244,5 +247,38 @@ def test_probe_of_a_group_after_a_restart_is_one_record(tmp_path: Path) -> None:
             assert await offsets(broker, member) == [2, 3, 4, 5]
         finally:
             await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_records_that_the_log_cannot_read_neither_open_nor_close_it(tmp_path: Path) -> None:
+    """The disk damages the first two of four batches, which are archived after two deliveries."""
+
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        await broker.create_topic("orders", 1)
+        await alter_group(broker, "share.auto.offset.reset", "earliest")
+        await alter_group(broker, "share.delivery.count.limit", "2")
+        await set_breaker(broker)
+        for _ in range(4):
+            await produce(broker)
+        await broker.running.directory.checkpoint()
+        _, log = broker.running.parts.topics.named(TopicName("orders"), 0)
+        await broker.crash()
+        for number in (0, 1):
+            damage_batch(
+                tmp_path / folder_name(log.key) / "00000000000000000000.log", number=number
+            )
+        broker = await Broker.start(None, str(tmp_path))
+        member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+        assert await member.heartbeat(broker) == 0
+        taken, asked = list[int](), 0
+        while not taken:
+            taken, asked = await offsets(broker, member), asked + 1
+        assert (taken, asked) == ([2], 5), "no pause is waited for"
+        assert await offsets(broker, member) == [], "one record, for two that failed say nothing"
+        await settle(broker, member, (2, ACCEPT))
+        assert await offsets(broker, member) == [3]
+        await broker.stop()
 
     asyncio.run(scenario())

@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from sharegroup.broker.share.due_times import DueTimes
-from sharegroup.core.delivery.delivery import Delta, RecordState, StateBatch
+from sharegroup.core.delivery.delivery import (
+    Delta,
+    RecordState,
+    SharePartitionLimits,
+    StateBatch,
+)
+from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 from sharegroup.protocol_enums import DELAY_MS_MAX, AcknowledgeType
 from sharegroup.testing.virtual_time import ManualClock
+from sharegroup.wire.batches.batches import scan
 from sharegroup.wire.messages import share_acknowledge_v2 as messages
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_metrics import scrape
@@ -23,11 +30,20 @@ from tests.integration.broker.test_share_fetch import (
     run,
     waiting,
 )
+from tests.integration.broker.test_state_pruning import state_log
 
 DELAY = "sharegroup.redelivery.delay.ms"
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+DAY_MS = 86_400_000
 AVAILABLE = RecordState.AVAILABLE
 ORDERS = {"group": "g", "topic": "orders", "partition": "0"}
+
+
+class JumpingClock(ManualClock):
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
 
 
 async def offsets(broker: Broker, member: ShareMember) -> list[tuple[int, int]]:
@@ -95,6 +111,73 @@ def test_delay_survives_a_restart(tmp_path: Path, ending: str) -> None:
         assert await offsets(broker, member) == []
         broker.clock.advance(6)  # A sixteenth of a minute is less than four seconds.
         assert await offsets(broker, member) == [(0, 2)]
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_state_of_very_many_delayed_records_survives_a_restart(tmp_path: Path) -> None:
+    """As many runs as a share partition has, each second one delayed: no batch reaches a MiB."""
+    run_count = SharePartitionLimits().runs_max
+
+    async def scenario() -> None:
+        broker = await Broker.start(
+            None, str(tmp_path), share_coordinator_state_topic_num_partitions="1"
+        )
+        await broker.create_topic("orders", 1)
+        await alter_group(broker, "share.auto.offset.reset", "earliest")
+        member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+        assert await member.heartbeat(broker) == 0
+        for _ in range(4):
+            await produce(broker, run_count // 4)
+        parts = broker.running.parts
+        topic_id = parts.topics.catalog.topic(TopicName("orders")).topic_id
+        key = SharePartitionKey(GroupId("g"), topic_id, 0)
+        due_ms = broker.clock.wall_ms() + 60_000
+        batches = tuple(
+            StateBatch(n, n + 1, AVAILABLE, 1, due_ms=due_ms + n)
+            if n % 2
+            else StateBatch(n, n + 1, RecordState.ARCHIVING, 1, reason=1)
+            for n in range(run_count)
+        )
+        state_epoch = parts.share_coordinator.read(key).state_epoch
+        await parts.share_coordinator.write(key, state_epoch, Delta(0, 0, batches))
+        await parts.share_coordinator.snapshot([key])
+        headers = [header for _, header in scan(state_log(broker, 0).read(0, bytes_max=1 << 24))]
+        assert [500_000 < header.size < 2**20 for header in headers[-2:]] == [True, True]
+        await broker.stop()
+
+        broker = await Broker.start(None, str(tmp_path), clock=broker.clock)
+        live = broker.running.parts.share_partitions.get(key)
+        counts = live.state.snapshot()
+        assert (counts.delayed_count, counts.archiving_count) == (run_count // 2, run_count // 2)
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ahead_ms", [DAY_MS, -DAY_MS])
+def test_wall_clock_that_jumps_neither_ends_nor_extends_a_delay(
+    ahead_ms: int, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        clock = JumpingClock()
+        broker = await Broker.start(None, str(tmp_path), clock=clock)
+        await broker.create_topic("orders", 1)
+        await alter_group(broker, DELAY, "20000")
+        member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+        assert await member.heartbeat(broker) == 0
+        assert await offsets(broker, member) == []
+        await produce(broker, 2)
+        assert await offsets(broker, member) == [(0, 1), (1, 1)]
+        await settle(broker, member, (0, RELEASE))
+        clock.ahead_ms = ahead_ms
+        await settle(broker, member, (1, RELEASE))
+        assert await offsets(broker, member) == []
+        clock.advance(19.9)
+        assert await offsets(broker, member) == []
+        clock.advance(1.4)
+        assert await offsets(broker, member) == [(0, 2), (1, 2)]
         await broker.stop()
 
     asyncio.run(scenario())
@@ -232,13 +315,6 @@ def test_due_times_are_stored_in_wall_time_and_come_back(clock: ManualClock) -> 
     assert [batch.due_ms for batch in due_times.loaded([stored])] == [0]
     unchanged = Delta(0, 0, (StateBatch(0, 1, AVAILABLE, 1),))
     assert due_times.stored(unchanged) == unchanged
-
-
-class JumpingClock(ManualClock):
-    ahead_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.ahead_ms
 
 
 @pytest.mark.parametrize(("ahead_ms", "left_ms"), [(10**12, 0), (-(10**12), DELAY_MS_MAX)])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.cli.conftest import RECORDS, Run, consumer, member, set_up
+from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.confluent_calls import produce, share_consumer, take_shared
+
+only_ours = pytest.mark.skipif(chosen() == KAFKA, reason="Apache Kafka cannot pause a share group")
 
 
 def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> None:
@@ -245,6 +248,7 @@ def test_misuse_exits_with_2_and_an_explanation(words: str, says: str, run: Run)
     assert says in refused.err
 
 
+@only_ours
 def test_paused_group_receives_nothing_until_it_is_resumed(
     consumed: str, run: Run, bootstrap: str
 ) -> None:
@@ -258,10 +262,24 @@ def test_paused_group_receives_nothing_until_it_is_resumed(
         assert [message.value() for message in take_shared(reader, 1)] == [b"more"]
 
 
+@only_ours
 def test_group_that_is_unknown_can_be_paused_before_it_starts(run: Run) -> None:
     result = run("groups pause not-started-yet --json")
     assert result.rows == {"paused": ["not-started-yet"], "failed": {}}
     assert "group 'not-started-yet' does not exist yet" in result.err
+
+
+@pytest.mark.skipif(chosen() != KAFKA, reason="our broker pauses share groups")
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_apache_kafka_pauses_no_group_and_the_verbs_say_so(
+    verb: str, consumed: str, run: Run
+) -> None:
+    refused = run(f"groups {verb} {consumed}")
+    assert (refused.code, refused.out) == (1, "")
+    assert "this broker has no setting sharegroup.paused" in refused.err
+    assert "Apache Kafka cannot pause a share group: stop its members instead" in refused.err
+    failed = run(f"groups {verb} {consumed} --json").rows["failed"]
+    assert list(failed) == [consumed]
 
 
 def test_consumer_group_cannot_be_paused(consumed: str, run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,14 @@ from contextlib import contextmanager
 import pytest
 
 from sharegroup.cli.main import main
-from sharegroup.client import AcknowledgeType, AdminClient, NewTopic, ShareConsumer
+from sharegroup.client import (
+    AcknowledgeType,
+    AdminClient,
+    NewTopic,
+    ShareConsumer,
+    TopicPartition,
+)
+from sharegroup.errors import UnsupportedVersion
 from sharegroup.testing import TestBroker, run_broker
 from tests.integration.cli.conftest import RECORDS, Printed, Run, produce, set_up
 from tests.integration.cli.piping import watched
@@ -18,6 +26,7 @@ from tests.integration.cli.terminal import terminal
 from tests.support.chosen_broker import KAFKA, chosen
 from tests.support.limits import HANGING_SECONDS
 
+INSPECT = ("groups", "inspect")
 only_ours = pytest.mark.skipif(chosen() == KAFKA, reason="Apache Kafka has no such page")
 
 
@@ -74,6 +83,37 @@ def test_durable_state_shows_acquired_records_as_available(
     assert all(settled[2] == "acknowledged" for settled in runs_of(printed)[:-2])
     assert row["end_offset"] == 7
     assert [consumed, "0", "5", "5", "1", "available", "1", "-", "-"] in lines
+
+
+def test_tail_of_a_group_on_kafka_shows_what_is_durable(
+    bootstrap: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """There a record that a member holds looks as if nobody had it."""
+    on_kafka = chosen() == KAFKA
+    set_up(bootstrap, "tailed")
+    asyncio.run(produce(bootstrap, "tailed"))
+    with half_settled(bootstrap, "tailed"):
+        tail = ("tail", "tailed", "--group", "tailed", "--bootstrap", bootstrap)
+        printed = ended(capfd, *tail, "--json")
+        acquired = ended(capfd, *tail, "--state", "acquired")
+    found = [json.loads(line) for line in printed.out.splitlines()]
+    assert [(row["offset"], row["state"], row["value"]) for row in found] == [
+        (5, "available", "x"),
+        (7, "available" if on_kafka else "acquired", "x"),
+    ]
+    assert (found[1]["member_id"] is None) is on_kafka
+    assert ("__share_group_state" in printed.err) is on_kafka, printed.err
+    assert ("has no such records: acquired" in acquired.out) is on_kafka
+
+
+@pytest.mark.skipif(chosen() != KAFKA, reason="our broker lists runs")
+def test_apache_kafka_lists_no_runs(consumed: str, bootstrap: str) -> None:
+    async def ask() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.list_share_group_runs(consumed, {TopicPartition(consumed, 0): 0})
+
+    with pytest.raises(UnsupportedVersion, match="does not list the runs"):
+        asyncio.run(ask())
 
 
 @only_ours
@@ -142,7 +182,7 @@ def observed() -> Iterator[tuple[TestBroker, str]]:
 
 def ended(capsys: pytest.CaptureFixture[str], *words: str) -> Printed:
     with pytest.raises(SystemExit) as end:
-        main(["groups", "inspect", *words])
+        main(list(words))
     printed = capsys.readouterr()
     return Printed(int(end.value.code or 0), printed.out, printed.err)
 
@@ -154,8 +194,8 @@ def test_live_state_shows_members_and_locks(
     broker, url = observed
     asyncio.run(produce(broker.bootstrap_servers, "billing"))
     with half_settled(broker.bootstrap_servers, "billing"):
-        printed = ended(capsys, "billing", "billing:0", "--metrics", url, "--json")
-        few = ended(capsys, "billing", "--metrics", f"{url}/metrics", "--max-runs", "1")
+        printed = ended(capsys, *INSPECT, "billing", "billing:0", "--metrics", url, "--json")
+        few = ended(capsys, *INSPECT, "billing", "--metrics", f"{url}/metrics", "--max-runs", "1")
     assert runs_of(printed) == [
         (5, 5, "available", 1),
         (6, 6, "archived", 1),
@@ -173,16 +213,16 @@ def test_group_without_members_is_not_in_the_memory_of_the_broker(
     observed: tuple[TestBroker, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, url = observed
-    printed = ended(capsys, "billing", "billing:9", "--metrics", url)
+    printed = ended(capsys, *INSPECT, "billing", "billing:9", "--metrics", url)
     assert (printed.code, "no such share partition in the memory" in printed.out) == (0, True)
-    refused = ended(capsys, "nobody", "--metrics", url)
+    refused = ended(capsys, *INSPECT, "nobody", "--metrics", url)
     assert refused.err == f"Error: {url}: there is no share group 'nobody' on this broker\n"
 
 
 def test_port_without_a_broker_is_named_with_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    refused = ended(capsys, "billing", "--metrics", "127.0.0.1:1")
+    refused = ended(capsys, *INSPECT, "billing", "--metrics", "127.0.0.1:1")
     assert refused.code == 1
     assert "no response from http://127.0.0.1:1" in refused.err
     assert "--metrics-port" in refused.err
@@ -200,7 +240,7 @@ def test_broker_without_state_of_share_groups_says_so(
                 assert await admin.create_topics([NewTopic("orders", 1)]) == {"orders": None}
 
         asyncio.run(make_topic())
-        refused = ended(capsys, "billing", "--bootstrap", broker.bootstrap_servers)
+        refused = ended(capsys, *INSPECT, "billing", "--bootstrap", broker.bootstrap_servers)
     assert (refused.code, refused.err.startswith("Error: GroupIdNotFound")) == (1, True)
 
 

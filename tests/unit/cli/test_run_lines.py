@@ -102,9 +102,12 @@ def test_lines_fit_the_terminal_and_are_aligned() -> None:
     assert max(len(first), len(second)) == 100
     assert heading.index("OLDEST") == first.index("[") == second.index("[")
     assert first.endswith("] 500        #2 o2 !1 x1 =4 .480")
-    assert legend == [
-        "# acquired  o available again  ! waits for its dead letter  x archived  = acknowledged",
-        ". never delivered  ? not shown, see --max-runs",
+    assert [line.split("  ") for line in legend] == [
+        [
+            *("# acquired", "o available again or delayed", "! waits for its dead letter"),
+            *("x archived", "= acknowledged"),
+        ],
+        [". never delivered", "? not shown, see --max-runs"],
     ]
 
 

@@ -56,7 +56,7 @@ COLOURS = {
 }
 LEGEND = {
     ACQUIRED: "acquired",
-    RETURNED: "available again",
+    RETURNED: "available again or delayed",
     ARCHIVING: "waits for its dead letter",
     ARCHIVED: "archived",
     ACKNOWLEDGED: "acknowledged",

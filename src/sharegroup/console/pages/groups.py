@@ -168,7 +168,7 @@ LIVE, DURABLE = "live", "durable"
 LEGENDS = {
     LIVE: (
         ("acquired", "acquired"),
-        ("returned", "available again"),
+        ("returned", "available again or delayed"),
         ("archiving", "waits for its dead letter"),
         ("archived", "archived"),
         ("acknowledged", "acknowledged"),
