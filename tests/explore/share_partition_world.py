@@ -7,6 +7,7 @@ needs: laying a step's delta over the checkpoint before it gives the checkpoint 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pickle import dumps, loads
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from sharegroup.core.delivery.delivery import (
     TERMINAL,
     AckBatch,
     AcquireRequest,
+    Acquisition,
     Delta,
     InFlightState,
     LogBatches,
@@ -106,6 +108,12 @@ def steps(world: World, partition: SharePartition, now_ms: int) -> Iterator[Step
         after = loads(frozen)
         delta = after.release_unreadable(member_id, [(0, world.log_end)], limits=limits)
         yield Step("unreadable", after, now_ms, delta)
+    after = loads(frozen)
+    log, request = read(world, after.next_fetch_offset(), None), AcquireRequest(world.log_end, 1)
+    paused = replace(limits, paused=True)
+    found = after.acquire(world.members[0], log, request=request, limits=paused, now_ms=now_ms)
+    assert found == Acquisition(), "nothing is acquired while the group is paused"
+    yield Step("paused", after, now_ms)
     after = loads(frozen)
     yield Step("expire", after, now_ms, after.expire(limits=limits, now_ms=now_ms))
     after = loads(frozen)

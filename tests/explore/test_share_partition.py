@@ -149,6 +149,7 @@ def test_every_transition_with_a_dead_letter_queue_and_records_that_vanish() -> 
         | {RENEWED, ("ARCHIVING", "copied", "ARCHIVED", 0)}
     )
     assert found.events >= {"log start", "tick", "refuse"}
+    assert "paused" not in found.events
     assert any(state.start == 2 for state in found.states), "nothing was ever settled as a whole"
 
 
