@@ -1,4 +1,4 @@
-"""What must hold of share groups (S1 to S9, S11, S13), checked against what the broker has written.
+"""What must hold of share groups (S1 to S9, S11, S13, S14), by what the broker has written.
 
     S1   a record has one owner at a time, and only its owner settles it, while its lock lasts
     S2   what was confirmed as accepted or rejected is never delivered again
@@ -12,6 +12,9 @@
     S13  in a group that is ordered by key, a record is delivered only if all records of its key
          before it are settled (checked in `check_requests`, which knows the log)
 
+    S14  a listed run lies behind the one before, and what was confirmed as settled is listed as
+         settled; an acquired run has a member, and no other has one
+
 S3 (never lost) is checked at the end (`world`): all that is not settled is delivered again.
 S8 compares share partitions before and after a restart (`machine`), S10 is in `check_letters`;
 S12 (access control) has checks when the broker has any.
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.sim.messages import ACCEPT, GAP, REJECT, RELEASE, RENEW, Partition
 from tests.sim.network import Connection
@@ -31,6 +35,9 @@ from tests.sim.network import Connection
 Report = Callable[[str], None]
 
 EITHER = "either of two incarnations"
+
+ACQUIRED, OVER = 1, (2, 3, 4)
+"""States of listed runs: acquired, and those of settled records (3 waits for its letter)."""
 
 SETTLING = frozenset({GAP, ACCEPT, REJECT})
 """Acknowledge types after which a record is never delivered again."""
@@ -389,6 +396,23 @@ class ShareChecks:
         )
         if lag < least:
             self._report(f"S7: {named} lag is {lag}, expected {least} or more")
+
+    def listed(self, group: str, partition: Partition, listed: Any, asked_us: int) -> None:
+        """The runs in an answer to DescribeShareGroupOffsets that was asked for then."""
+        view, position = self.view(group, partition), 0
+        if view.is_unsure or view.was_reset:
+            return
+        for run in listed.runs:
+            named = f"{group} {partition} {run.first_offset}-{run.last_offset}"
+            if not position <= run.first_offset <= run.last_offset < listed.end_offset:
+                self._report(f"S14: {named} is listed behind {position} of {listed.end_offset}")
+            if (run.state == ACQUIRED) is (run.member_id is None):
+                self._report(f"S14: {named} in state {run.state} has member {run.member_id}")
+            position = run.last_offset + 1
+            for offset in range(run.first_offset, position):
+                settled_us = view.settled.get(offset, asked_us)
+                if settled_us < asked_us and run.state not in OVER:
+                    self._report(f"S14: {offset} of {named} is settled, listed as {run.state}")
 
 
 def _whole_ms(us: int) -> int:

@@ -270,6 +270,7 @@ class Checker:
                 for partition in topic.partitions if topic.topic_id is not None else ():
                     where = Partition(topic.topic_id, partition.partition_index)
                     self._described(group.group_id, where, partition, ends.get(where, 0))
+                    self.shares.listed(group.group_id, where, partition.runs, exchange.arrived_us)
 
     def _described(self, group: str, partition: Partition, described: Any, log_end: int) -> None:
         log = self.logs.view(partition)

@@ -15,7 +15,6 @@ from kio.schema.delete_groups.v2 import request as delete_groups
 from kio.schema.delete_records.v2 import request as delete_records
 from kio.schema.delete_share_group_offsets.v0 import request as delete_offsets
 from kio.schema.delete_topics.v6 import request as delete_topics
-from kio.schema.describe_share_group_offsets.v1 import request as describe_offsets
 from kio.schema.fetch.v18 import request as fetch
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.init_producer_id.v5 import request as init_producer_id
@@ -25,6 +24,8 @@ from kio.schema.produce.v13 import request as produce
 from kio.schema.share_acknowledge.v2 import request as share_acknowledge
 from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat
+
+from sharegroup.wire.messages import describe_share_group_offsets_v1 as describe_offsets
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
@@ -57,6 +58,9 @@ class AckRange(NamedTuple):
 Acks = Mapping[Partition, Sequence[AckRange]]
 
 SECOND = timedelta(seconds=1)
+
+RUNS_MAX = 20
+"""Runs that are asked for with the offsets of a group."""
 
 
 def milliseconds(count: int) -> timedelta:
@@ -265,7 +269,9 @@ def make_describe_offsets(
     group_entry = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
         group_id=group, topics=wanted
     )
-    return describe_offsets.DescribeShareGroupOffsetsRequest(groups=(group_entry,))
+    return describe_offsets.DescribeShareGroupOffsetsRequest(
+        groups=(group_entry,), runs_max=RUNS_MAX
+    )
 
 
 def make_alter_offset(
