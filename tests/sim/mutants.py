@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kio.static.primitive import i8
+
+from sharegroup.broker.handlers.share import described_runs
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.lock_expiry import LockExpiry
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
@@ -260,14 +263,10 @@ SPARK = ("spark_query",)
 """What shows a mutant of Spark queries."""
 
 
-def _pruned_first(original: Any) -> Any:
-    """Carried records that were acquired ahead are forgotten before they are recognised."""
-
-    async def fresh(self: ShareStream, records_max: int) -> Any:
-        await self._prune()
-        return await original(self, records_max)
-
-    return fresh
+def _available_run(original: Any) -> Any:
+    """A run is listed as available, whatever it is."""
+    state = i8(RecordState.AVAILABLE)
+    return lambda *run: replace(original(*run), state=state, member_id=None)
 
 
 def _settled_at_once(_: Any) -> Any:
@@ -382,6 +381,9 @@ MUTANTS = (
         ("restart",),
     ),
     Mutant("S13", "every record is free", KeyOrder, "_link", _value(None), BY_KEY),
+    Mutant(
+        "S14", "all runs are listed as available", described_runs, "_on_the_wire", _available_run
+    ),
     Mutant("S9", "any session epoch will do", ShareSessions, "_expected", _any_epoch),
     Mutant("S9", "any member epoch will do", share_groups, "check_member", _value(None)),
     Mutant(
@@ -414,14 +416,6 @@ MUTANTS = (
         "recognise",
         lambda _: lambda acquired, carry: (acquired, {}),
         SPARK,
-    ),
-    Mutant(
-        "Q1",
-        "the carry is pruned too early",
-        ShareStream,
-        "_fresh",
-        _pruned_first,
-        (*SPARK, "delete_records"),
     ),
     Mutant(
         "Q1",
