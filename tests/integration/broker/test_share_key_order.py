@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +127,28 @@ def test_records_of_a_key_come_one_at_a_time_in_order(tmp_path: Path, codec: int
         assert await offsets(broker, other) == [2, 4]
         await settle(broker, other, (2, ACCEPT))
         assert await offsets(broker, member) == [6]
+
+    run(scenario, tmp_path)
+
+
+def test_keys_are_read_by_another_thread_than_the_one_that_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch may have megabytes to decompress, and no request may hold the event loop for long."""
+    readers: set[int] = set()
+    read_keys = key_orders._keys
+
+    def noted(*arguments: Any) -> bytes:
+        readers.add(threading.get_ident())
+        return read_keys(*arguments)
+
+    monkeypatch.setattr(key_orders, "_keys", noted)
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await ordered(broker, "ab")
+        assert await offsets(broker, member) == [0, 1]
+        assert readers
+        assert threading.get_ident() not in readers
 
     run(scenario, tmp_path)
 
