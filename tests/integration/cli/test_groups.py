@@ -255,6 +255,8 @@ def test_paused_group_receives_nothing_until_it_is_resumed(
     assert run(f"groups pause {consumed}").out == f"paused group {consumed}\n"
     settings = run(f"configs describe --group {consumed} --json").rows
     assert [row["value"] for row in settings if row["name"] == "sharegroup.paused"] == ["true"]
+    told = f"sharegroup: group {consumed!r} is paused and delivers no records; "
+    assert run(f"groups describe {consumed} --state --json").err.startswith(told)
     produce(bootstrap, consumed, [b"more"])
     with share_consumer(bootstrap, consumed, consumed) as reader:
         assert len(reader.poll(1.0)) == 0

@@ -247,6 +247,8 @@ def describe(  # One option each.
         is_share = ShareGroupDescription in types or not types
         table_name = view if is_share or view != "offsets" else "consumer_offsets"
         shown = [name for name in COLUMNS[table_name] if verbose or name not in LONG[view]]
+        if is_share:
+            await pause_groups.tell_paused(admin, [group.group_id for group in found])
         rows, later_failures = await _rows(admin, found, view)
         # A group of --all-groups that is unknown by now was deleted since it was described.
         failures += [error for error in later_failures if not (all_groups and _is_unknown(error))]

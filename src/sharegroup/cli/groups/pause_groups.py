@@ -60,6 +60,21 @@ def resume(*, groups: tuple[str, ...], access: Access, as_json: bool) -> None:
     _switch(groups, access, paused=False, as_json=as_json)
 
 
+async def tell_paused(admin: AdminClient, names: Iterable[str]) -> None:
+    """Say on standard error which of these share groups are paused, if the user may know it."""
+    resources = [ConfigResource(ResourceType.GROUP, name) for name in names]
+    # One more request, and a group that was paused last week is found by whoever looks at it.
+    found = await admin.describe_configs(resources, names=[PAUSED]) if resources else {}
+    for resource, entries in found.items():
+        if isinstance(entries, KafkaError):
+            continue  # Without DESCRIBE_CONFIGS. Apache Kafka has no such entry.
+        if PAUSED in entries and entries[PAUSED].value == "true":
+            complain(
+                f"group {resource.name!r} is paused and delivers no records; "
+                f"sharegroup groups resume {resource.name} ends that"
+            )
+
+
 def _switch(groups: tuple[str, ...], access: Access, *, paused: bool, as_json: bool) -> None:
     results, missing = ask(access, lambda admin: _alter(admin, groups, paused=paused))
     changed = [name for name, error in results.items() if error is None]
