@@ -6,7 +6,8 @@ group.  Apache Kafka has no such setting (KIP-1249 wishes for one).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import click
 
@@ -22,6 +23,7 @@ from sharegroup.cli.common.output import complain, done
 from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.admin.types import (
     AlterConfig,
+    ConfigEntry,
     ConfigResource,
     ConsumerGroupDescription,
 )
@@ -29,6 +31,8 @@ from sharegroup.errors import GroupIdNotFound, InvalidConfig, InvalidGroupId, Ka
 from sharegroup.protocol_enums import ResourceType
 
 PAUSED = "sharegroup.paused"
+TELL_PAUSED_SECONDS = 1.0
+"""A verb that only mentions the pause waits no longer for it."""
 
 Outcome = dict[str, KafkaError | None]
 
@@ -64,7 +68,13 @@ async def tell_paused(admin: AdminClient, names: Iterable[str]) -> None:
     """Say on standard error which of these share groups are paused, if the user may know it."""
     resources = [ConfigResource(ResourceType.GROUP, name) for name in names]
     # One more request, and a group that was paused last week is found by whoever looks at it.
-    found = await admin.describe_configs(resources, names=[PAUSED]) if resources else {}
+    found: Mapping[ConfigResource, Mapping[str, ConfigEntry] | KafkaError] = {}
+    # What was asked for is shown in any case, and soon.
+    with suppress(KafkaError):
+        if resources:
+            found = await admin.describe_configs(
+                resources, names=[PAUSED], timeout=TELL_PAUSED_SECONDS
+            )
     for resource, entries in found.items():
         if isinstance(entries, KafkaError):
             continue  # Without DESCRIBE_CONFIGS. Apache Kafka has no such entry.
