@@ -179,12 +179,12 @@ def test_kafkas_tools_read_a_wide_assignment(pruning: ServeProcess, topic: str, 
     )
     produce(servers, topic, [b"x"] * 2, linger_ms=ONE_BATCH_MS)
     with (
-        share_consumer(servers, group, topic) as one,
+        share_consumer(servers, group, topic) as first,
         share_consumer(servers, group, topic) as other,
     ):
         taken = 0
         while taken < 2:
-            taken += len(one.poll(0.5)) + len(other.poll(0.5))
+            taken += len(first.poll(0.5)) + len(other.poll(0.5))
         described = run_tool(
             "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
             *("--bootstrap-server", servers, "--describe", "--members", "--group", group),

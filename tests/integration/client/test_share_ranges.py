@@ -361,17 +361,17 @@ def test_wide_assignment_helps_beside_a_limit_of_records_alone() -> None:
     """As two queries of Spark: without a limit one takes all records of both partitions."""
 
     async def scenario(bench: Bench) -> None:
-        async with bench.member() as one, bench.member() as other:
-            for ranges in (one, other):
+        async with bench.member() as first, bench.member() as other:
+            for ranges in (first, other):
                 while len(ranges.assigned) < bench.partitions:
                     assert (await ranges.acquire(wait_ms=20)).ranges == {}
             for _ in range(3):
                 await bench.fill(10)
-            assert offset_count(await one.acquire(wait_ms=WAIT_MS)) == 60
+            assert offset_count(await first.acquire(wait_ms=WAIT_MS)) == 60
             assert (await other.acquire(wait_ms=50)).ranges == {}
             for _ in range(3):
                 await bench.fill(10)
-            part = offset_count(await one.acquire(records_max=10, wait_ms=WAIT_MS))
+            part = offset_count(await first.acquire(records_max=10, wait_ms=WAIT_MS))
             assert 10 <= part < 60
             assert offset_count(await other.acquire(wait_ms=WAIT_MS)) == 60 - part
 

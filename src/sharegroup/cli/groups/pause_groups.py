@@ -65,9 +65,11 @@ def resume(*, groups: tuple[str, ...], access: Access, as_json: bool) -> None:
 
 
 async def tell_paused(admin: AdminClient, names: Iterable[str]) -> None:
-    """Say on standard error which of these share groups are paused, if the user may know it."""
+    """Say on standard error which of these share groups are paused, if the user may know it.
+
+    Otherwise nobody would look for a forgotten pause behind a group that receives nothing.
+    """
     resources = [ConfigResource(ResourceType.GROUP, name) for name in names]
-    # One more request, and a group that was paused last week is found by whoever looks at it.
     found: Mapping[ConfigResource, Mapping[str, ConfigEntry] | KafkaError] = {}
     # What was asked for is shown in any case, and soon.
     with suppress(KafkaError):
