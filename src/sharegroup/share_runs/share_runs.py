@@ -49,14 +49,14 @@ class ShownSharePartition:
         return self.run_count - len(self.runs)
 
     @property
-    def never_delivered(self) -> ShareRun | None:
-        """The records behind the last run, which are available; None if this is not the last page.
-
-        They have no run of their own."""
-        if self.end_offset is None or self.end_offset >= self.high_watermark:
-            return None
-        is_last = not self.runs or self.runs[-1].last_offset + 1 >= self.end_offset
-        return ShareRun(self.end_offset, self.high_watermark - 1, AVAILABLE, 0) if is_last else None
+    def all_runs(self) -> tuple[ShareRun, ...]:
+        """The runs, and on the last page the available records behind them, which have none."""
+        end = self.end_offset
+        if end is None or end >= self.high_watermark:
+            return tuple(self.runs)
+        if self.runs and self.runs[-1].last_offset + 1 < end:
+            return tuple(self.runs)
+        return (*self.runs, ShareRun(end, self.high_watermark - 1, AVAILABLE, 0))
 
     def counts(self) -> Counter[str]:
         """Return the number of offsets in each state of `PRECEDENCE`."""

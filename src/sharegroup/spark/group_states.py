@@ -90,11 +90,9 @@ class GroupStates:
         wanted = await self._group.share_partitions()
         pages = run_pages(self._group.list_share_group_runs, self._group_id, wanted)
         async for page in pages:
-            for run in page.runs:
+            for run in page.all_runs:
                 if run.state in counts:
                     counts[run.state] += run.count
-            if (unseen := page.never_delivered) is not None:
-                counts[AVAILABLE] += unseen.count
             run_count += len(page.runs)
             if run_count >= RUNS_MAX:
                 cause = f"only the first {run_count:,} runs were counted"

@@ -202,8 +202,7 @@ class GroupRecords:
 
 def _selected(page: ShownSharePartition, browsed: Browsed) -> Iterator[ShareRun]:
     """Yield the runs of a page in the wanted states, cut to the wanted offsets."""
-    never_delivered = page.never_delivered
-    for of_run in (*page.runs, *([never_delivered] if never_delivered else ())):
+    for of_run in page.all_runs:
         first = max(of_run.first_offset, browsed.first)
         last = min(of_run.last_offset, browsed.end - 1)
         if of_run.state in browsed.states and first <= last:

@@ -77,9 +77,6 @@ async def _pages(
 
 def _rows(group: str, page: ShownSharePartition) -> pa.RecordBatch | None:
     """Return the runs of a page; None if it has none."""
-    runs = (*page.runs, *([page.never_delivered] if page.never_delivered else ()))
-    if not runs:
-        return None
     rows = [
         {
             "group": group,
@@ -93,6 +90,6 @@ def _rows(group: str, page: ShownSharePartition) -> pa.RecordBatch | None:
             "memberId": run.member_id,
             "lockMsLeft": run.lock_ms_left,
         }
-        for run in runs
+        for run in page.all_runs
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA) if rows else None
