@@ -73,7 +73,7 @@ class Supervised:
             facts = cls(**{own.name: given[own.name] for own in fields(cls) if own.name in given})
             for descriptor in (facts.channel, facts.lifeline):
                 os.set_inheritable(descriptor, False)
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, OverflowError, TypeError, ValueError) as error:
             raise InvalidConfig(
                 f"{VARIABLE}={text!r:.200}: expected what a supervisor sets for its processes "
                 f"({error}); unset the variable"

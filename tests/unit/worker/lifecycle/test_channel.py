@@ -148,7 +148,15 @@ def test_variable_of_a_supervised_process_is_taken_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", '{"number": 1, "channel": 999, "lifeline": 998}']
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        # Above what a process may open, so that no other test has it open.
+        f'{{"number": 1, "channel": {2**30}, "lifeline": {2**30}, "health": "h"}}',
+        f'{{"number": 1, "channel": {2**80}, "lifeline": {2**80}, "health": "h"}}',
+    ],
 )
 def test_variable_of_something_else_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="unset the variable"):
