@@ -45,6 +45,7 @@ class Administrator:
     chance: random.Random
     features: tuple[str, ...]
     group_settings: dict[str, str]
+    delay_ms_max: int
     pause_s: float = 1.0
     withheld: set[str] = field(default_factory=set)
     """Groups that may be paused, or have a circuit breaker or a redelivery delay."""
@@ -148,7 +149,7 @@ class Administrator:
                 {"sharegroup.assignment": self.chance.choice(("simple", "wide"))},
                 {PAUSED: self.chance.choice(("true", "false"))},
                 {
-                    DELAY: self.chance.choice(("0", "50", "500")),
+                    DELAY: str(min(self.chance.choice((0, 50, 500)), self.delay_ms_max)),
                     "sharegroup.redelivery.delay.max.ms": self.chance.choice(("0", "2000")),
                 },
                 {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.sim.admins import ORDER_BY, Administrator, Reader
@@ -74,7 +74,11 @@ class Cast:
 
     def _add_those_who_look_after_it(self) -> None:
         administrator = Administrator(
-            self.board, self.chance("admin"), self.plan.features, group_settings_of(self.plan)
+            self.board,
+            self.chance("admin"),
+            self.plan.features,
+            group_settings_of(self.plan),
+            self.plan.delay_ms_max,
         )
         self.lives["admin"] = administrator.run()
         for name, isolation in (("reader", 0), ("careful", READ_COMMITTED)):
@@ -97,7 +101,12 @@ class Cast:
             for number in range(self.plan.members):
                 name = f"{group}-{number}"
                 chance = self.chance(name)
-                member = ShareMember(name, group, self.board, chance, _habits(chance))
+                habits = replace(
+                    _habits(chance),
+                    delay=0.5 if self.plan.delays else 0,
+                    delay_ms_max=self.plan.delay_ms_max,
+                )
+                member = ShareMember(name, group, self.board, chance, habits)
                 self.consumers.append(member)
                 self.lives[name] = member.run()
 
@@ -145,6 +154,7 @@ class Cast:
             network,
             processes,
             self.plan.lock_ms,
+            self.plan.delay_ms_max,
         )
         self.spark_query = query
         self.consumers.append(query)

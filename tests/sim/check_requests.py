@@ -1,4 +1,4 @@
-"""Follows share sessions, and hands deliveries and acknowledgements to the checks of S1 to S9.
+"""Follows share sessions; hands deliveries and acknowledgements to the checks of share groups.
 
 A request is looked at three times: as it arrives (what it finds), right after it was decided
 (which incarnation of a share partition had it), and when its answer is written.
@@ -118,13 +118,15 @@ class ShareRequests:
             view = self.shares.view(request.group_id, where)
             asked.views[where] = view
             incarnation = self._incarnation(request.group_id, where)
-            for offset, ack_type in _acks(wanted.acknowledgement_batches):
+            for offset, ack_type, delay_ms in _acks(wanted.acknowledgement_batches):
                 ack = self.shares.ack_asked(
                     view,
                     group,
                     request.member_id,
                     offset=offset,
                     ack_type=ack_type,
+                    # The last request of a session gives back what was not begun: at once.
+                    delay_ms=0 if request.share_session_epoch == CLOSE_EPOCH else delay_ms,
                     incarnation=incarnation,
                 )
                 ack.may_be_over |= self.logs.view(where).may_be_no_record(
@@ -225,6 +227,9 @@ class ShareRequests:
         self, exchange: Exchange, asked: Asked, where: Partition, partition: Any
     ) -> None:
         request = exchange.request
+        paused_us = self._group(request.group_id).paused_us
+        if paused_us is not None and exchange.arrived_us > paused_us:
+            self._report(f"S15: {request.group_id} gets records of {where} although it is paused")
         if partition.batches is None:
             # Batches that others hold or that are settled are left out.
             values = self.logs.delivered(where, partition.records or b"", is_dense=False)
@@ -282,9 +287,9 @@ def _requested(topics: Iterable[Any]) -> Iterator[tuple[Partition, Any]]:
             yield Partition(topic.topic_id, partition.partition_index), partition
 
 
-def _acks(batches: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """Each offset with its type."""
+def _acks(batches: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
+    """Each offset with its type and its delay."""
     for batch in batches:
-        types = batch.acknowledge_types
+        types, delay_ms = batch.acknowledge_types, batch.redelivery_delay_ms
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
-            yield offset, types[0] if len(types) == 1 else types[index]
+            yield offset, types[0] if len(types) == 1 else types[index], delay_ms

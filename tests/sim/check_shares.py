@@ -1,4 +1,4 @@
-"""What must hold of share groups (S1 to S9, S11, S13, S14), by what the broker has written.
+"""What must hold of share groups (S1 to S9, S11, S13 to S16), by what the broker has written.
 
     S1   a record has one owner at a time, and only its owner settles it, while its lock lasts
     S2   what was confirmed as accepted or rejected is never delivered again
@@ -14,6 +14,9 @@
 
     S14  a listed run lies behind the one before, and what was confirmed as settled is listed as
          settled; an acquired run has a member, and no other has one
+    S15  a group that is paused is given nothing: no request gets records that arrived after the
+         pause was confirmed, until somebody may have ended it (checked in `check_requests`)
+    S16  a record that its owner released with a delay is not delivered before the delay is over
 
 S3 (never lost) is checked at the end (`world`): all that is not settled is delivered again.
 S8 compares share partitions before and after a restart (`machine`), S10 is in `check_letters`;
@@ -77,6 +80,8 @@ class ShareView:
     """Incarnation and count of the last delivery."""
     unseen: int = 0
     """Fetches that were cut off before their answer: they may have delivered something."""
+    delayed: dict[int, int] = field(default_factory=dict)
+    """Confirmed releases with a delay: it is over at this moment at the earliest."""
     accepted: set[int] = field(default_factory=set)
     """Confirmed, by who surely had it."""
     failed: set[int] = field(default_factory=set)
@@ -97,6 +102,7 @@ class Ack:
     view: ShareView
     offset: int
     ack_type: int
+    delay_ms: int
     hold: Hold | None
     incarnation: object
     may_be_over: bool
@@ -113,6 +119,8 @@ class GroupView:
     """With the log batch that may be completed above it."""
     sessions: dict[str, SessionView] = field(default_factory=dict)
     member_epochs: dict[str, int] = field(default_factory=dict)
+    paused_us: int | None = None
+    """When a pause was confirmed; None: it was not, or somebody may have ended it."""
 
 
 @dataclass(slots=True)
@@ -184,6 +192,9 @@ class ShareChecks:
         late_us = now_us - arrived_us
         if offset in view.settled and not view.is_unsure and late_us < limits.lock_ms[0] * 1000:
             self._report(f"S2: {named} was settled at {view.settled[offset]} us and comes again")
+        delayed_to_us = view.delayed.pop(offset, 0)
+        if now_us < delayed_to_us and not view.is_unsure:
+            self._report(f"S16: {named} comes at {now_us} us, delayed to {delayed_to_us} us")
         view.counts[offset] = max(count, view.counts.get(offset, 0))
         view.last[offset] = (incarnation, count)
         view.held[offset] = Hold(
@@ -256,6 +267,7 @@ class ShareChecks:
         *,
         offset: int,
         ack_type: int,
+        delay_ms: int,
         incarnation: object,
     ) -> Ack:
         """An acknowledgement arrived: what it finds."""
@@ -270,7 +282,7 @@ class ShareChecks:
             view.settling.add(offset)
         if hold is not None and hold.member_id == member_id:
             hold.ending = True  # A renewal ends it, too: with a shorter duration, sooner.
-        return Ack(view, offset, ack_type, hold, incarnation, may_be_over)
+        return Ack(view, offset, ack_type, delay_ms, hold, incarnation, may_be_over)
 
     def ack_refused(self, ack: Ack, member_id: str) -> None:
         """Nothing changed."""
@@ -305,6 +317,8 @@ class ShareChecks:
                 self._note_end(ack, hold, limits)
             if ack.ack_type == RELEASE and not ack.may_be_over:
                 view.kept_counts[offset] = max(hold.count, view.kept_counts.get(offset, 0))
+                if ack.delay_ms > 0:
+                    view.delayed[offset] = _whole_ms(arrived_us) + ack.delay_ms * 1000
         if ack.ack_type in SETTLING:
             view.settled.setdefault(offset, now_us)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
-from tests.sim.admins import PARTITIONS_MAX
+from tests.sim.admins import PARTITIONS_MAX, PAUSED
 from tests.sim.check_consumers import ConsumerChecks
 from tests.sim.check_letters import Letter, check_letters
 from tests.sim.check_logs import LogChecks, Told
@@ -198,6 +198,16 @@ class Checker:
                     case "share.partition.max.record.locks":
                         locks_max = int(config.value) + self._plan.completion_max
                         group.locks_max = max(group.locks_max, locks_max)
+                    case _ if config.name == PAUSED:
+                        group.paused_us = None
+
+    def _IncrementalAlterConfigs_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        for resource, answer in zip(
+            exchange.request.resources, exchange.answer.responses, strict=True
+        ):
+            is_group = resource.resource_type == GROUP_RESOURCE and int(answer.error_code) == 0
+            if is_group and any((c.name, c.value) == (PAUSED, "true") for c in resource.configs):
+                self.group(resource.resource_name).paused_us = exchange.answered_us
 
     def _AlterShareGroupOffsets_asked(self, exchange: Exchange) -> None:  # noqa: N802
         for view in self._reset_views(exchange):

@@ -21,11 +21,14 @@ from kio.schema.init_producer_id.v5 import request as init_producer_id
 from kio.schema.list_offsets.v9 import request as list_offsets
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.produce.v13 import request as produce
-from kio.schema.share_acknowledge.v2 import request as share_acknowledge
-from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 
-from sharegroup.wire.messages import describe_share_group_offsets_v1 as describe_offsets
+from sharegroup.protocol_enums import GROUPS_DELAY
+from sharegroup.wire.messages import (
+    describe_share_group_offsets_v1 as describe_offsets,
+    share_acknowledge_v2 as share_acknowledge,
+    share_fetch_v2 as share_fetch,
+)
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
@@ -53,6 +56,8 @@ class AckRange(NamedTuple):
     first: int
     last: int
     types: tuple[int, ...]
+    delay_ms: int = GROUPS_DELAY
+    """Of the records that it releases."""
 
 
 Acks = Mapping[Partition, Sequence[AckRange]]
@@ -157,8 +162,13 @@ def make_share_acknowledge(
 
 def _ack_batches(module: Any, ranges: Iterable[AckRange]) -> tuple[Any, ...]:
     return tuple(
-        module.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-        for first, last, types in ranges
+        module.AcknowledgementBatch(
+            first_offset=first,
+            last_offset=last,
+            acknowledge_types=types,
+            redelivery_delay_ms=delay_ms,
+        )
+        for first, last, types, delay_ms in ranges
     )
 
 

@@ -19,7 +19,7 @@ from sharegroup.broker.share.lock_expiry import LockExpiry
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.client.share.ranges import share_ranges
-from sharegroup.core.delivery import share_partition
+from sharegroup.core.delivery import delivery, share_partition
 from sharegroup.core.delivery.delivery import Acquired, Delta, RecordState
 from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
@@ -63,6 +63,8 @@ class Mutant:
             traits |= set(MODERN)
         if plan.by_key and plan.offset_reset == "earliest":
             traits |= set(BY_KEY)
+        if plan.delays:
+            traits.add("delays")
         if plan.spark_query:
             traits |= set(SPARK)
         return set(self.needs) <= traits
@@ -205,6 +207,17 @@ def _without_bounds(original: Any) -> Any:
         return replace(original(self, *args), in_flight_max=1_000_000)
 
     return limits
+
+
+def _never_paused(original: Any) -> Any:
+    def limits(self: GroupSettings, *args: Any) -> Any:
+        return replace(original(self, *args), paused=False)
+
+    return limits
+
+
+def _half_as_long(original: Any) -> Any:
+    return lambda now_ms, delay_ms: original(now_ms, delay_ms // 2)
 
 
 def _any_epoch(_: Any) -> Any:
@@ -384,6 +397,15 @@ MUTANTS = (
     Mutant(
         "S14", "all runs are listed as available", described_runs, "_on_the_wire", _available_run
     ),
+    Mutant(
+        "S15",
+        "a pause changes nothing",
+        GroupSettings,
+        "limits",
+        _never_paused,
+        ("group_configs",),
+    ),
+    Mutant("S16", "delays are half as long", delivery, "due_time", _half_as_long, ("delays",)),
     Mutant("S9", "any session epoch will do", ShareSessions, "_expected", _any_epoch),
     Mutant("S9", "any member epoch will do", share_groups, "check_member", _value(None)),
     Mutant(

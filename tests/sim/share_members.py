@@ -59,6 +59,9 @@ class Habits:
     close_session: float = 0.02
     nonsense: float = 0.03
     slow_reader: float = 0.01
+    delay: float = 0
+    """For a stretch of acknowledgements: that it names the delay of what it releases."""
+    delay_ms_max: int = 2_500
 
 
 WELL_BEHAVED = Habits(
@@ -300,11 +303,19 @@ class ShareMember:
             offsets = sorted(set(self.held[partition]))
             if self.chance.random() < self.now.nonsense:
                 offsets = sorted({*offsets, self.chance.randrange(0, offsets[-1] + 3)})
-            ranges = list(self._ranges(offsets))
+            ranges = [self._delayed(stretch) for stretch in self._ranges(offsets)]
             if ranges:
                 acks[partition] = ranges
         self.held.clear()
         return acks
+
+    def _delayed(self, stretch: AckRange) -> AckRange:
+        if RELEASE not in stretch.types or not self.now.delay:
+            return stretch  # Draws nothing: runs without delays stay what they were.
+        if self.chance.random() >= self.now.delay:
+            return stretch
+        delay_ms = min(self.chance.choice((0, 50, 700, 2_500)), self.now.delay_ms_max)
+        return stretch._replace(delay_ms=delay_ms)
 
     def _ranges(self, offsets: list[int]) -> Iterator[AckRange]:
         """One type for each record, a whole stretch, or a stretch with a type for each."""

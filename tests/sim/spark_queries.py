@@ -96,6 +96,7 @@ class SparkQuery:
     processes: list[Process]
     """All processes of the run, for their end."""
     lock_ms: int
+    delay_ms_max: int
     fresh: int = 0
     """Records received since the faults ended."""
     kills: Counter[str] = field(default_factory=Counter)
@@ -230,7 +231,7 @@ class _Driver:
                 AcknowledgeType.REJECT: [],
                 AcknowledgeType.RELEASE: [],
                 released_after(0): [],
-                released_after(900): [],
+                released_after(min(900, self._query.delay_ms_max)): [],
             }
             for first, end in acquired_offsets(runs):
                 for offset in range(first, end):

@@ -79,6 +79,13 @@ class Plan:
     """Whether a Spark query reads the topics, in a group of its own."""
     by_key: bool
     """Whether share groups are ordered by key from the beginning."""
+    delays: bool
+    """Whether members name delays."""
+
+    @property
+    def delay_ms_max(self) -> int:
+        """The longest delay; 0 where a wall clock that is set back makes a stored one of hours."""
+        return 0 if "clock_jump" in self.faults else 2_500
 
     @property
     def completion_max(self) -> int:
@@ -93,7 +100,7 @@ class Plan:
             f"topics={self.topics} groups={self.groups} members={self.members} "
             f"consumers={self.consumers} own_clients={self.own_clients} "
             f"pipelines={self.pipelines} modern_members={self.modern_members} "
-            f"spark_query={self.spark_query} by_key={self.by_key} "
+            f"spark_query={self.spark_query} by_key={self.by_key} delays={self.delays} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
 
@@ -132,6 +139,7 @@ def plan_of(seed: int) -> Plan:
         modern_members=random.Random(f"modern {seed}").choice((0, 0, 2, 3)),
         spark_query=random.Random(f"spark {seed}").random() < 0.4,
         by_key=random.Random(f"by key {seed}").random() < 0.3,
+        delays=random.Random(f"delays {seed}").random() < 0.4,
     )
 
 

@@ -69,5 +69,5 @@ def test_mutants_with_a_known_seed_exist() -> None:
 def test_every_promise_has_a_mutant_that_breaks_it() -> None:
     """A violation of V3 is reported as S3. S12 has no checks because access control is missing."""
     promises = {f"L{n}" for n in range(1, 5)} | {f"S{n}" for n in range(1, 12)} | {"V1", "V2"}
-    promises |= {"S13", "S14", "M1", "M2", "M3", "Q1", "Q2", "Q3"}
+    promises |= {"S13", "S14", "S15", "S16", "M1", "M2", "M3", "Q1", "Q2", "Q3"}
     assert {mutant.breaks for mutant in MUTANTS} == promises
