@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from sharegroup.spark_python import COMMAND
 from tests.bench import spark_job
 from tests.bench.failure import BenchError
 from tests.support.kafka_peer import cache_libs, fetch_jars
@@ -134,7 +135,9 @@ class SparkProcess:
         self._folder.mkdir(parents=True, exist_ok=True)
         # Whatever Spark lays into its working directory is laid where the benchmark's data go.
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-        environment |= {"PYSPARK_PYTHON": str(self._python), "SPARK_LOCAL_IP": "127.0.0.1"}
+        command = self._python.with_name(COMMAND)  # As `sharegroup.spark.ensure_python` chooses.
+        python = command if command.exists() else self._python
+        environment |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
         environment |= self._environment
         with open(self._log_path, "ab") as log:
             self._process = subprocess.Popen(

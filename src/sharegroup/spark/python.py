@@ -15,16 +15,23 @@ import os
 import sys
 from pathlib import Path
 
+from sharegroup.spark_python import COMMAND
+
 _SPARKS_DEFAULT = "python3"
 
 
-def ensure_python() -> None:
+def ensure_python(*, unpacked: bool = True) -> None:
     """Make Spark use this Python: put its folder first on the ``PATH`` of this process.
 
     Call it before the SparkSession is created.  It replaces ``PYSPARK_PYTHON`` and
-    ``PYSPARK_DRIVER_PYTHON``.  In an activated virtual environment it has no effect.
+    ``PYSPARK_DRIVER_PYTHON``.  If ``unpacked``, they name ``sharegroup-spark-python`` where pip has
+    installed it beside this Python: the same Python, whose processes start sooner because they do
+    not compile PySpark from Spark's zip file.  Executors on other machines need that command on
+    their ``PATH``, too; where they lack it, say ``unpacked=False``.
     """
     name = _on_path()
+    if unpacked and Path(os.path.dirname(sys.executable), COMMAND).exists():
+        name = COMMAND
     os.environ |= {"PYSPARK_DRIVER_PYTHON": name, "PYSPARK_PYTHON": name}
 
 

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 
+import pyspark
 import pytest
 
 from sharegroup.spark import ensure_python
 from sharegroup.spark.python import set_default_python
+from sharegroup.spark_python import COMMAND
 
 PRINTED = """
 import os, sharegroup.spark
@@ -40,6 +42,15 @@ def test_shell_finds_this_python_without_quotes_also_below_a_blank(elsewhere, va
     assert told == f"{sys.executable}\nfound\n"
 
 
+def test_command_beside_this_python_is_preferred(elsewhere):
+    command = os.path.join(os.path.dirname(sys.executable), COMMAND)
+    os.symlink(sys.executable, command)
+    ensure_python()
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == COMMAND
+    ensure_python(unpacked=False)
+    assert os.environ["PYSPARK_PYTHON"] == "python"
+
+
 def test_default_is_set_only_if_no_python_is_named(elsewhere, monkeypatch):
     path = os.environ["PATH"]
     set_default_python()
@@ -67,3 +78,23 @@ def test_import_names_this_python(monkeypatch):
     ).stdout.splitlines()
     folder = os.path.dirname(sys.executable)
     assert told == ["python3", f"{folder}{os.pathsep}{os.defpath}"]
+
+
+def test_command_is_this_python():
+    command = os.path.join(os.path.dirname(sys.executable), COMMAND)
+    code = "import os, sys; print(sys.prefix, sys.argv, os.environ['PYTHONPATH'])"
+    told = subprocess.run(
+        [command, "-c", code, "a b"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": "/mine"},
+    ).stdout
+    assert told == f"{sys.prefix} ['-c', 'a b'] /mine\n"
+
+
+def test_spark_imports_the_unpacked_pyspark(spark):
+    """The session of these tests was made after `ensure_python`."""
+    (found,) = spark.range(1, numPartitions=1).rdd.map(lambda _: pyspark.__file__).collect()
+    assert os.path.isfile(found)
+    assert found == pyspark.__file__
