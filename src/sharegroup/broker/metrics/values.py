@@ -281,8 +281,9 @@ class Metrics:
         yield names.DEAD_LETTER_PARTITIONS, ("stalled",), letters.stalled_count
         yield names.SHARE_PARTITIONS_LOADED, ("loaded",), totals.loaded
         yield names.SHARE_PARTITIONS_LOADED, ("full",), totals.full
-        yield names.SHARE_PARTITIONS_LOADED, ("keys_full",), share_partitions.key_orders.full_count
-        yield names.KEY_ORDER_RECORDS, (), share_partitions.key_orders.record_count
+        orders = share_partitions.key_orders
+        yield names.SHARE_PARTITIONS_LOADED, ("keys_full",), orders.full_count if orders else 0
+        yield names.KEY_ORDER_RECORDS, (), orders.record_count if orders else 0
         yield from self._stopped_groups()
         yield names.LOCKS_TIMED_OUT, (), counters.timed_out_count
         yield names.LOCK_LATENESS, (), share_partitions.lock_lateness

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from sharegroup.core.delivery.key_order import KeyOrder
 from sharegroup.core.delivery.share_partition import SharePartition
 from sharegroup.ids import SharePartitionKey, TopicName
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
 
-
-class LiveKeyOrder:
-    """The key order of one loaded share partition."""
-
-    __slots__ = ("__weakref__", "is_full", "is_learning", "order")
-
-    def __init__(self, start_offset: int) -> None:
-        self.order = KeyOrder(start_offset)
-        self.is_learning = False
-        self.is_full = False
-        """Whether the limit was reached when a fetch last wanted more."""
+if TYPE_CHECKING:
+    from sharegroup.broker.share.key_orders import LiveKeyOrder
 
 
 class LiveSharePartition:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
@@ -27,7 +27,6 @@ from sharegroup.broker.share.batch_checks import THIN_BATCH_RECORDS, BatchChecks
 from sharegroup.broker.share.due_times import DueTimes
 from sharegroup.broker.share.group_breakers import GroupBreakers
 from sharegroup.broker.share.group_settings import GroupSettings
-from sharegroup.broker.share.key_orders import KeyOrders
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.lock_expiry import RUNS_AT_ONCE, LockExpiry
 from sharegroup.broker.share.persister import Persister, for_clients
@@ -54,6 +53,9 @@ from sharegroup.errors import KafkaError, KafkaStorageError
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
 from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.storage.sync.tickets import Ticket
+
+if TYPE_CHECKING:
+    from sharegroup.broker.share.key_orders import KeyOrders
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +101,8 @@ class SharePartitions:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self.batch_checks = BatchChecks(waiting.wake)
         self.breakers = GroupBreakers(clock, self._wake_group)
-        self.key_orders = KeyOrders(
-            self.batch_checks,
-            waiting.wake,
-            lambda live: settings.reads_committed(live.key.group_id),
-        )
+        # None until a group is ordered by key.
+        self.key_orders: KeyOrders | None = None
         self._due_times = DueTimes(clock)
         self._expiry = LockExpiry(clock, self._expire)
         self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
@@ -225,7 +224,8 @@ class SharePartitions:
             if live.fenced or position >= end or not self._can_take(live, limits):
                 return None
             if limits.by_key:
-                found = self.key_orders.look(live, request, limits, end=end, bytes_max=bytes_max)
+                orders = self._key_orders()
+                found = orders.look(live, request, limits, end=end, bytes_max=bytes_max)
                 if found is None:
                     return None
                 position, request, spans = found
@@ -453,6 +453,19 @@ class SharePartitions:
         if self._settings.reads_committed(live.key.group_id):
             return live.log.last_stable_offset
         return live.log.high_watermark
+
+    def _key_orders(self) -> KeyOrders:
+        if self.key_orders is None:
+            # Imported at first use: few brokers have a group that is ordered by key.
+            from sharegroup.broker.share.key_orders import KeyOrders
+
+            settings = self._settings
+            self.key_orders = KeyOrders(
+                self.batch_checks,
+                self._waiting.wake,
+                lambda live: settings.reads_committed(live.key.group_id),
+            )
+        return self.key_orders
 
     def _can_take(self, live: LiveSharePartition, limits: SharePartitionLimits) -> bool:
         """Return whether there is room for more records, and the disk can store their state."""
