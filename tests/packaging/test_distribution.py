@@ -104,7 +104,7 @@ def test_entry_points_are_importable(built: Built) -> None:
         (name,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
         text = archive.read(name).decode()
     entries = dict(re.findall(r"^(\S+) = (\S+)$", text, re.MULTILINE))
-    assert {"sharegroup"} == entries.keys()
+    assert {"sharegroup", "sharegroup-spark-python"} == entries.keys()
     assert text.count("[console_scripts]") == text.count("[pytest11]") == 1
     for target in re.findall(r"= (\S+)$", text, re.MULTILINE):
         module, _, attribute = target.partition(":")

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from sharegroup.broker.share.batch_checks import BatchChecks
-from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.broker.share.live_share_partition import LiveKeyOrder, LiveSharePartition
 from sharegroup.broker.share.share_reading import LOG_BATCHES_MAX, deliverable
 from sharegroup.core.delivery.acquisition import Range
 from sharegroup.core.delivery.delivery import AcquireRequest, SharePartitionLimits
@@ -87,18 +87,6 @@ class Look(NamedTuple):
     spans: BatchSpans
 
 
-class LiveKeyOrder:
-    """The key order of one loaded share partition."""
-
-    __slots__ = ("__weakref__", "is_full", "is_learning", "order")
-
-    def __init__(self, start_offset: int) -> None:
-        self.order = KeyOrder(start_offset)
-        self.is_learning = False
-        self.is_full = False
-        """Whether the limit was reached when a fetch last wanted more."""
-
-
 class KeyOrders:
     """Finds the records that may be acquired by groups whose records are ordered by key."""
 
@@ -142,7 +130,7 @@ class KeyOrders:
         """
         known = live.key_order
         if known is None:
-            known = live.key_order = LiveKeyOrder(live.state.start_offset)
+            known = live.key_order = LiveKeyOrder(KeyOrder(live.state.start_offset))
             self._all.add(known)
         # More than are wanted, because those that lie together are chosen.
         count_max = CHOICE_FACTOR * request.records_max

@@ -11,7 +11,19 @@ from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket
 
 if TYPE_CHECKING:
-    from sharegroup.broker.share.key_orders import LiveKeyOrder
+    from sharegroup.core.delivery.key_order import KeyOrder
+
+
+class LiveKeyOrder:
+    """The key order of one loaded share partition."""
+
+    __slots__ = ("__weakref__", "is_full", "is_learning", "order")
+
+    def __init__(self, order: KeyOrder) -> None:
+        self.order = order
+        self.is_learning = False
+        self.is_full = False
+        """Whether the limit was reached when a fetch last wanted more."""
 
 
 class LiveSharePartition:
