@@ -80,7 +80,7 @@ class QueueDisk(PowerLossDisk):
 
 def made(disk: PowerLossDisk) -> tuple[Syncer, OpenFiles]:
     disk.make_directory(ROOT)
-    return Syncer(disk, ROOT), OpenFiles(disk)
+    return Syncer(disk, ROOT, clock=lambda: 0.0), OpenFiles(disk)  # Every round is a quick one.
 
 
 @pytest.mark.parametrize(("count", "syncs"), [(1, 2), (2, 3), (50, 1)])
