@@ -63,7 +63,10 @@ ROOMS = {
 }
 MODULES = {verb: f"sharegroup.cli.{room}.{verb}" for room, verbs in ROOMS.items() for verb in verbs}
 """The module of each verb; it has the verb's ``command``."""
-LIGHT = ("dlq", "jobs")
+LIGHT = (
+    *("acls", "cluster", "configs", "dlq", "groups", "jobs"),
+    *("ping", "quotas", "topics", "users"),
+)
 """Verbs whose process runs only our code, and whose start is a part of how fast they are.
 
 `serve` has a start of its own.
