@@ -6,7 +6,7 @@ An HTML comment on the line before a block says how it runs:
     <!-- run: OPTIONS -->           see `Block`
     <!-- run by tests/... -->       a test runs it, because it needs more than a reader's machine
     <!-- not run: REASON -->        it cannot run; the reason is written out
-    <!-- not run here: REASON -->   anywhere on a page: so it is with all others of its blocks
+    <!-- not run here: REASON -->   before the first block of a page: so it is with all its others
     <!-- run here by tests/... -->  likewise
     <!-- output -->                 a block of text: the program before it prints these lines
 
@@ -101,6 +101,11 @@ def blocks(page: Path) -> list[Block]:
     """The blocks of a page, in order; ValueError names what is wrong with a comment."""
     text = page.read_text()
     whole_page = _WHOLE_PAGE.search(text)
+    if whole_page is not None and "\n```" in text[: whole_page.start()]:
+        raise ValueError(
+            f"{page.name}: {whole_page[0]} is for all blocks, so it stands before the first; "
+            "for the next block alone write run by or not run"
+        )
     found = []
     for block in _fenced(page, text.splitlines()):
         if whole_page is not None and block.how == "run" and not block.options:

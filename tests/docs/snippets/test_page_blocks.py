@@ -80,3 +80,6 @@ def test_reason_for_the_whole_page_leaves_blocks_with_options_alone(tmp_path: Pa
         "<!-- run: needs=broker -->\n```python\npass\n```\n```text\ndrawing\n```\n"
     )
     assert [block.how for block in blocks(page)] == ["not run", "run", "text"]
+    page.write_text("```python\nf()\n```\n" + page.read_text())
+    with pytest.raises(ValueError, match="stands before the first; for the next block alone"):
+        blocks(page)
